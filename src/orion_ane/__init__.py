@@ -1,0 +1,1 @@
+"""Orion: language models on Apple's Neural Engine, and the very same programs anywhere."""

@@ -1,0 +1,1 @@
+"""graph → passes → emit → Program, and nothing else."""

@@ -1,0 +1,76 @@
+"""The tree of errors and their one wording: where, what, got, want, way out."""
+
+from __future__ import annotations
+
+
+class OrionError(Exception):
+    """An error a caller may catch, worded `<where>: <what>: got <got>, want <want>`.
+
+    Args:
+        where: the op, file, option or port, as the user wrote it.
+        what: what is wrong, in lower case.
+        got: the offending value, printed.
+        want: the rule it breaks.
+        hint: the way out, on a second line.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        what: str,
+        *,
+        got: object = None,
+        want: object = None,
+        hint: str | None = None,
+    ) -> None:
+        self.where, self.what, self.got, self.want, self.hint = where, what, got, want, hint
+        parts = [f"got {got}"] if got is not None else []
+        parts += [f"want {want}"] if want is not None else []
+        message = f"{where}: {what}" + (": " + ", ".join(parts) if parts else "")
+        super().__init__(message + (f"\n  hint: {hint}" if hint else ""))
+
+
+class ShapeError(OrionError):
+    """Types or shapes that an op does not take."""
+
+
+class MilError(OrionError):
+    """MIL text or a blob file that cannot be read or written.
+
+    `line` and `column` count from 1 where the fault lies in a text, else they are None.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        what: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        got: object = None,
+        want: object = None,
+        hint: str | None = None,
+    ) -> None:
+        self.line, self.column = line, column
+        place = f"{where}:{line}:{column}" if line is not None else where
+        super().__init__(place, what, got=got, want=want, hint=hint)
+
+
+class BackendError(OrionError):
+    """A device that is missing, refuses a program, or fails at run."""
+
+
+class BudgetError(BackendError):
+    """A device that has no room for another program."""
+
+
+class ConfigError(OrionError):
+    """A setting or a model's configuration that cannot be honoured."""
+
+
+class CheckpointError(OrionError):
+    """Weights on disk that are missing, left over, damaged or of the wrong shape."""
+
+
+class DataError(OrionError):
+    """Text, tokens or tokenizer files that cannot be used."""

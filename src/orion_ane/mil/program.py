@@ -1,0 +1,63 @@
+"""Program: what a device is given, as data: MIL text, blob files, ports."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TypeAlias
+
+from orion_ane.types import TensorType
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes of a blob file.  A large file is one buffer shared by every program that reads it."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: the name users feed it by, its identifier in the text, its type."""
+
+    name: str
+    symbol: str
+    type: TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The compiled form of a graph: MIL text in device form, blob files by path, ports in order.
+
+    Attributes:
+        text: the MIL program, one function `main`.
+        weights: blob files by their path in the text (`@model_path/weights/weight.bin`).
+        inputs: the function's parameters, in the text's order.
+        outputs: the function's results, in the text's order.
+    """
+
+    text: str
+    weights: Mapping[str, Buffer]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", MappingProxyType(dict(self.weights)))
+
+    @cached_property
+    def code_key(self) -> str:
+        """The identity of the code: the same text with other weights needs no compile."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @cached_property
+    def weights_key(self) -> str:
+        """The identity of the weights: paths and contents."""
+        digest = hashlib.blake2b(digest_size=32)
+        for path in sorted(self.weights):
+            digest.update(f"{path}\0{len(self.weights[path])}\0".encode())
+            digest.update(self.weights[path])
+        return digest.hexdigest()
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of all blob files."""
+        return sum(len(memoryview(data).cast("B")) for data in self.weights.values())

@@ -1,0 +1,62 @@
+"""The protocols of a device and of a loaded program, which every backend keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from orion_ane.mil.program import Buffer, Program
+from orion_ane.types import Array
+
+
+class Executable(Protocol):
+    """A program loaded on a device."""
+
+    @property
+    def program(self) -> Program:
+        """What was loaded."""
+        ...
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by port name, as new arrays of the ports' types.
+
+        Raises:
+            BackendError: a port is missing, unknown or of another type; the device failed; or
+                the program is closed.
+        """
+        ...
+
+    def reload(self, weights: Mapping[str, Buffer]) -> None:
+        """Exchange the blob files without compiling; paths and layout must be the same.
+
+        Raises:
+            BackendError: the files do not fit the text, or the device cannot.
+        """
+        ...
+
+    def close(self) -> None:
+        """Unload; a second call does nothing."""
+        ...
+
+
+class Backend(Protocol):
+    """A device that compiles and loads programs."""
+
+    @property
+    def name(self) -> str:
+        """`emulator`, `cpu` or `ane`."""
+        ...
+
+    @property
+    def compiles(self) -> int:
+        """How many programs were compiled so far."""
+        ...
+
+    def compile(self, program: Program) -> Executable:
+        """Compile and load a program, from its text and bytes alone.
+
+        Raises:
+            MilError: the text or a blob file is not readable.
+            BudgetError: the device has no room for another program.
+        """
+        ...
