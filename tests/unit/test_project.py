@@ -29,7 +29,7 @@ HEAVY = ("numba", "llvmlite", "torch", "coremltools", "transformers", "tokenizer
 FORBIDDEN = re.compile(
     r"(?<![\w.:/-])/(home|root|work|Users|mnt|private)/\w"
     r"|\b(pypi\.|pythonhosted\.|download\.pytorch\.|registry\.npmjs\.)\w+"
-    r"|\b(TODO|FIXME|XXX)\b(?! \(#\d+\))"
+    r"|\b(TOD[O]|FIXM[E]|XX[X])\b(?! \(#\d+\))"
     r"|^(<{7}|>{7}) "
 )
 
