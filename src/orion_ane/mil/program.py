@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
@@ -13,6 +13,11 @@ from orion_ane.types import TensorType
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes of a blob file.  A large file is one buffer shared by every program that reads it."""
+
+
+def buffer_digest(data: Buffer) -> str:
+    """The identity of a blob file's bytes."""
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -33,15 +38,18 @@ class Program:
         weights: blob files by their path in the text (`@model_path/weights/weight.bin`).
         inputs: the function's parameters, in the text's order.
         outputs: the function's results, in the text's order.
+        digests: `buffer_digest` of files for which it is known; others are read when asked.
     """
 
     text: str
     weights: Mapping[str, Buffer]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", MappingProxyType(dict(self.weights)))
+        object.__setattr__(self, "digests", MappingProxyType(dict(self.digests)))
 
     @cached_property
     def code_key(self) -> str:
@@ -53,8 +61,8 @@ class Program:
         """The identity of the weights: paths and contents."""
         digest = hashlib.blake2b(digest_size=32)
         for path in sorted(self.weights):
-            digest.update(f"{path}\0{len(self.weights[path])}\0".encode())
-            digest.update(self.weights[path])
+            known = self.digests.get(path) or buffer_digest(self.weights[path])
+            digest.update(f"{path}\0{known}\0".encode())
         return digest.hexdigest()
 
     @property
