@@ -1,0 +1,75 @@
+"""What one request asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypedDict
+
+from orion_ane.errors import ConfigError
+from orion_ane.host.sampling import Sampling
+
+
+class Request(TypedDict, total=False):
+    """The keywords of `Model.generate` and `Model.stream`; see `Options` for each."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float
+    seed: int
+    stop: str | tuple[str, ...] | list[str]
+    verify: bool
+    cancelled: Callable[[], bool]
+
+
+def never() -> bool:
+    """A request that nobody cancels."""
+    return False
+
+
+@dataclass(frozen=True)
+class Options:
+    """A request's settings, checked.
+
+    Attributes:
+        max_tokens: the most new tokens; the context may allow fewer.
+        temperature: divides the logits; 0 takes the largest.
+        top_k: keep the k most probable tokens.
+        top_p: keep the fewest tokens that together reach this probability.
+        seed: of this request's own generator.
+        stop: texts that end the continuation, which does not hold them.
+        verify: also run fp32 on `cpu` and compare every logit.
+        cancelled: asked after each token; True ends the run with what there is.
+
+    Raises:
+        ConfigError: a value that means nothing.
+    """
+
+    max_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    seed: int = 0
+    stop: str | tuple[str, ...] | list[str] = ()
+    verify: bool = False
+    cancelled: Callable[[], bool] = never
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise ConfigError("max tokens", "out of range", got=self.max_tokens, want="at least 1")
+        if self.seed < 0:
+            raise ConfigError("seed", "out of range", got=self.seed, want="at least 0")
+        if any(not text for text in self.stops):
+            raise ConfigError("stop", "empty text", want="at least one character")
+        _ = self.sampling
+
+    @property
+    def sampling(self) -> Sampling:
+        """How each token is drawn."""
+        return Sampling(self.temperature, self.top_k, self.top_p)
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop texts as a tuple."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)

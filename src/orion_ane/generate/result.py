@@ -1,0 +1,86 @@
+"""What a generation gives back, and how its time is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+FinishReason: TypeAlias = Literal["stop", "length", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Prompt and decode apart (case U03).
+
+    Attributes:
+        prompt_tokens: tokens read before the first new one.
+        prefill_s: seconds until the first new token is known.
+        decode_tokens: runs after that, each giving one more token.
+        decode_s: their seconds.
+    """
+
+    prompt_tokens: int
+    prefill_s: float
+    decode_tokens: int
+    decode_s: float
+
+    @property
+    def ttft_ms(self) -> float:
+        """Time to the first token."""
+        return self.prefill_s * 1e3
+
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """Prompt tokens read per second."""
+        return self.prompt_tokens / self.prefill_s if self.prefill_s else 0.0
+
+    @property
+    def decode_tokens_per_s(self) -> float:
+        """Tokens per second once decoding; 0 where there was no decode run."""
+        return self.decode_tokens / self.decode_s if self.decode_s else 0.0
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a device's logits compare with fp32 on the same tokens."""
+
+    max_logit_error: float
+    argmax_agreement: float
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished continuation.
+
+    Attributes:
+        text: the continuation alone.
+        ids: the new tokens; the end token, if one came, is not among them.
+        prompt_ids: what was read, BOS included.
+        finish_reason: `stop` (end token or stop text), `length`, or `interrupted`.
+        device: the backend that ran it.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    prompt_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    device: str
+    seed: int
+    timings: Timings
+    compiles: int
+    programs: int
+    evaluations_per_token: float
+    weight_bytes_per_token: int
+    verification: Verification | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a continuation as it comes: text that is whole, and its token.
+
+    The last piece has a `result` and no token.
+    """
+
+    text: str
+    id: int | None = None
+    result: Generation | None = None

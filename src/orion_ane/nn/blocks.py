@@ -1,0 +1,146 @@
+"""The parts of a transformer, spelled in ops.
+
+Sizes: B batch, S lanes (positions of one run), T cached positions, C channels, H heads,
+K key/value heads, G = H/K query heads a key head, D head size, F hidden, V vocabulary.
+Activations are packed [1, C, 1, S], as the ANE reads its ports (paper, limit 20).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import pi, sqrt
+
+from orion_ane.ir import Node
+from orion_ane.ops import (
+    cast,
+    concat,
+    const,
+    conv1x1,
+    exp,
+    matmul,
+    maximum,
+    reduce_max,
+    reduce_mean,
+    reduce_sum,
+    reshape,
+    rsqrt,
+    sigmoid,
+    slice_by_index,
+    softmax,
+    tanh,
+    weight,
+)
+from orion_ane.types import DType, TensorType
+
+NORM_SCALE_FLOOR = 2.0**-6  # eps / floor² stays far below fp16's range
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Element types of a model's programs.
+
+    Attributes:
+        compute: of activations, ports, biases and gains.
+        matrices: of weight matrices; where it differs, each is cast on its way into its product.
+    """
+
+    compute: DType
+    matrices: DType
+
+    def matrix(self, label: str, rows: int, columns: int) -> Node:
+        """The weight matrix `label`, [rows, columns, 1, 1], in the compute type."""
+        stored = weight(label, TensorType(self.matrices, (rows, columns, 1, 1)))
+        return stored if self.matrices == self.compute else cast(stored, self.compute)
+
+    def vector(self, label: str, channels: int) -> Node:
+        """The weight vector `label`, [1, channels, 1, 1]."""
+        return weight(label, TensorType(self.compute, (1, channels, 1, 1)))
+
+
+def linear(x: Node, w: Node, bias: Node | None = None) -> Node:
+    """w x + bias for each lane: x [1,I,1,S], w [O,I,1,1] -> [1,O,1,S]."""
+    y = conv1x1(x, w)
+    return y if bias is None else y + bias
+
+
+def rms_norm(x: Node, gain: Node, eps: float) -> Node:
+    """x / sqrt(mean(x²) + eps) · gain over the channels of each lane.
+
+    In fp16 a square overflows from 256 on, so x is first divided by its largest magnitude m, and
+    eps by m², which is the same value (cases N07, N09).
+    """
+    return _normalise(x, eps) * gain
+
+
+def layer_norm(x: Node, gain: Node, bias: Node, eps: float) -> Node:
+    """(x - mean) / sqrt(variance + eps) · gain + bias over the channels of each lane."""
+    return _normalise(x - reduce_mean(x, (1,)), eps) * gain + bias
+
+
+def _normalise(x: Node, eps: float) -> Node:
+    if x.type.dtype != DType.FP16:
+        return x * rsqrt(reduce_mean(x * x, (1,)), eps)
+    floor = const(NORM_SCALE_FLOOR, DType.FP16)
+    largest = maximum(reduce_max(maximum(x, -x), (1,)), floor)
+    scaled = x / largest
+    small = const(sqrt(eps), DType.FP16) / largest  # eps itself is subnormal in fp16
+    return scaled * rsqrt(reduce_mean(scaled * scaled, (1,)) + small * small, 0.0)
+
+
+def gelu(x: Node) -> Node:
+    """x · Φ(x) in the tanh form that GPT-2 was trained with (case N11; paper, limit 10)."""
+    dtype = x.type.dtype
+    inner = x * (const(sqrt(2 / pi), dtype) + x * x * const(sqrt(2 / pi) * 0.044715, dtype))
+    return x * const(0.5, dtype) * (tanh(inner) + const(1, dtype))
+
+
+def silu(x: Node) -> Node:
+    """x · sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+def rotate(x: Node, cos: Node, sin: Node) -> Node:
+    """Rotary positions in the half-split order: x [..,D,S], cos and sin [1,1,D,S] -> as x.
+
+    Channel i turns with channel i + D/2 (cases R01, R03).
+    """
+    *lead, d, s = x.type.shape
+    zeros = (0,) * len(lead)
+    low = slice_by_index(x, (*zeros, 0, 0), (*lead, d // 2, s))
+    high = slice_by_index(x, (*zeros, d // 2, 0), (*lead, d, s))
+    return x * cos + concat(-high, low, axis=len(lead)) * sin
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The keys and values of earlier positions, as a program reads them.
+
+    k, v: [1,K,D,T]; mask: [1,1,S,T], added to the scores.
+    """
+
+    k: Node
+    v: Node
+    mask: Node
+
+
+def attention(q: Node, k: Node, v: Node, *, mask: Node, cache: Cache | None) -> Node:
+    """Softmax attention of grouped heads, without repeating keys and without a transpose.
+
+    q [G,K,D,S], k and v [1,K,D,S], mask [1,1,S,S] -> [G,K,D,S].  The query groups are the batch
+    axis, over which the product broadcasts.  With a cache the two score blocks share one shift
+    and one sum, so that nothing as long as the cache is ever copied.
+
+    The weights are divided by their sum last: on the ANE products below 2⁻¹⁶ vanish, so small
+    quotients should not enter a product (ane-numerics, 2).
+    """
+    q = q * const(1 / sqrt(q.type.shape[2]), q.type.dtype)
+    new = matmul(q, k, tx=True) + mask  # [G,K,S,S]
+    if cache is None:
+        return matmul(v, softmax(new, 3), ty=True)
+    old = matmul(q, cache.k, tx=True) + cache.mask  # [G,K,S,T]
+    top = maximum(reduce_max(old, (3,)), reduce_max(new, (3,)))
+    old, new = exp(old - top), exp(new - top)
+    total = reduce_sum(old, (3,)) + reduce_sum(new, (3,))  # [G,K,S,1]
+    g, k_heads, s, _ = total.type.shape
+    mixed = matmul(cache.v, old, ty=True) + matmul(v, new, ty=True)  # [G,K,D,S]
+    return mixed / reshape(total, (g, k_heads, 1, s))
