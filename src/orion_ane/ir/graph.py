@@ -14,8 +14,10 @@ from orion_ane.ir.node import Node, Op
 class Graph:
     """Inputs and outputs by name, in the order declared, and every node between, sorted.
 
-    `nodes` holds each node once, operands first: the inputs as declared, then a depth-first walk
-    from the outputs in their order, so that equal graphs list alike.
+    An output is made by an op: an input that is returned goes through `identity`, so that the
+    two ports keep names of their own.  `nodes` holds each node once, operands first: the inputs
+    as declared, then a depth-first walk from the outputs in their order, so that equal graphs
+    list alike.
 
     Raises:
         ShapeError: an output uses an input leaf that is not declared, or there is no output.
@@ -28,7 +30,11 @@ class Graph:
     def __post_init__(self) -> None:
         freeze = object.__setattr__
         freeze(self, "inputs", MappingProxyType(dict(self.inputs)))
-        freeze(self, "outputs", MappingProxyType(dict(self.outputs)))
+        made = {
+            name: Node(Op.table["identity"](), (node,)) if node.op.name == "input" else node
+            for name, node in self.outputs.items()
+        }
+        freeze(self, "outputs", MappingProxyType(made))
         freeze(self, "nodes", toposort([*self.inputs.values(), *self.outputs.values()]))
         if not self.outputs:
             raise ShapeError("graph", "no output")

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 Scalar: TypeAlias = bool | int | float | str
 Literal: TypeAlias = Scalar | tuple[Scalar, ...]
-"""A parameter's value.  bool, int, float and str print as bool, int32, the float type of the
-first operand, and string; a tuple prints as a rank-1 tensor of its elements."""
+"""A parameter's value.  bool, int and str print as bool, int32 and string; a float in the float
+type of the first operand or, where that does not hold it exactly (only an epsilon), as fp32; a
+tuple prints as a rank-1 tensor of its elements."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,11 @@ class MilArgs:
     def node(self, name: str) -> Node:
         """The argument `name` as a value."""
         self._left.discard(name)
-        if name not in self._nodes:
-            raise MilError(self.op, "missing argument", want=name)
-        return self._nodes[name]
+        if name in self._nodes:
+            return self._nodes[name]
+        if name in self:
+            raise MilError(self.op, f"{name} has the wrong kind", want="one value")
+        raise MilError(self.op, "missing argument", want=name)
 
     def maybe(self, name: str) -> Node | None:
         """The argument `name` as a value, or None where it is not given."""

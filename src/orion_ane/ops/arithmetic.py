@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +14,16 @@ from orion_ane.ops.leaf import Const, const
 from orion_ane.ops.reduction import reduce_sum
 from orion_ane.ops.rules import (
     ARITHMETIC,
+    CHOSEN,
     FLOATS,
     broadcast,
+    held,
+    rounded,
+    typed,
+    unary,
     want_count,
     want_dtypes,
+    want_held,
     want_same_dtype,
 )
 from orion_ane.ops.shape import reshape
@@ -43,7 +50,7 @@ class Binary(Op):
         x, y = args
         want_dtypes(self, x, ARITHMETIC)
         want_same_dtype(self, x, y)
-        return TensorType(x.dtype, broadcast(self, x, y))
+        return typed(self, x.dtype, broadcast(self, x, y))
 
     def mil(self) -> MilCall:
         return MilCall(self.name, ("x", "y"))
@@ -93,9 +100,9 @@ class Mul(Binary, name="mul"):
     @classmethod
     def read(cls, args: MilArgs) -> Node:
         x, y = args.node("x"), args.node("y")
-        match y.op:
-            case Const(of=TensorType(shape=())) as c if c.of.dtype.is_float and c.value == -1:
-                return -x
+        scalar = TensorType(x.type.dtype)
+        if x.type.dtype.is_float and y.type == scalar and isinstance(y.op, Const):
+            return -x if y.op.value == -1 else Node(cls(), (x, y))
         return Node(cls(), (x, y))
 
 
@@ -144,9 +151,12 @@ class Pow(Op, name="pow"):
     p: float
 
     def infer(self, args: Types) -> TensorType:
-        want_count(self, args, 1)
-        want_dtypes(self, args[0], FLOATS)
-        return args[0]
+        x = unary(self, args)
+        want_dtypes(self, x, FLOATS)
+        if not math.isfinite(self.p):
+            raise ShapeError(self.name, "the power is not finite", got=self.p)
+        want_held(self, "the power", self.p, x.dtype)
+        return x
 
     def eval(self, args: Arrays) -> Array:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -154,7 +164,10 @@ class Pow(Op, name="pow"):
 
     def grad(self, y: Node, dy: Node) -> tuple[Node | None, ...]:
         (x,) = y.args
-        return (const(self.p, x.type.dtype) * power(x, self.p - 1) * dy,)
+        factor = const(self.p, x.type.dtype)
+        if self.p == 0:
+            return (dy * factor,)  # 0·x⁻¹ would be NaN at 0
+        return (dy * factor * Node(Pow(held(self.p - 1, x.type.dtype)), (x,)),)
 
     def mil(self) -> MilCall:
         return MilCall("pow", ("x",), {"y": float(self.p)})
@@ -162,35 +175,25 @@ class Pow(Op, name="pow"):
     @classmethod
     def read(cls, args: MilArgs) -> Node:
         x, y = args.node("x"), args.node("y")
-        match y.op:
-            case Const(of=TensorType(shape=())) as c:
-                return Node(cls(float(c.value)), (x,))
-        raise MilError("pow", "the exponent is not a scalar constant", got=y.type)
+        if not isinstance(y.op, Const) or y.type.elements > 1 or y.type.rank > x.type.rank:
+            raise MilError("pow", "the exponent is not a scalar constant", got=y.type)
+        op = cls(float(y.op.value.item()))
+        want_same_dtype(op, x.type, y.type)
+        return Node(op, (x,))
 
 
 @dataclass(frozen=True)
-class GreaterEqual(Op, name="greater_equal"):
+class GreaterEqual(Binary, name="greater_equal"):
     """Whether x ≥ y.  x, y: T[...] -> bool[...], broadcast.  No gradient: the result is a step."""
 
     def infer(self, args: Types) -> TensorType:
-        want_count(self, args, 2)
-        x, y = args
-        want_dtypes(self, x, ARITHMETIC)
-        want_same_dtype(self, x, y)
-        return TensorType(DType.BOOL, broadcast(self, x, y))
+        return super().infer(args).with_dtype(DType.BOOL)
 
     def eval(self, args: Arrays) -> Array:
         return args[0] >= args[1]
 
     def grad(self, y: Node, dy: Node) -> tuple[Node | None, ...]:
         return None, None
-
-    def mil(self) -> MilCall:
-        return MilCall("greater_equal", ("x", "y"))
-
-    @classmethod
-    def read(cls, args: MilArgs) -> Node:
-        return Node(cls(), (args.node("x"), args.node("y")))
 
 
 @dataclass(frozen=True)
@@ -201,8 +204,9 @@ class Select(Op, name="select"):
         want_count(self, args, 3)
         cond, a, b = args
         want_dtypes(self, cond, (DType.BOOL,))
-        want_same_dtype(self, a, b)
-        return TensorType(a.dtype, broadcast(self, cond, a, b))
+        want_dtypes(self, a, CHOSEN)
+        want_same_dtype(self, a, b, "ab")
+        return typed(self, a.dtype, broadcast(self, cond, a, b))
 
     def eval(self, args: Arrays) -> Array:
         return np.where(args[0], args[1], args[2])
@@ -230,14 +234,14 @@ def maximum(x: Node, y: Node) -> Node:
 
 
 def power(x: Node, p: float) -> Node:
-    """X to the constant power p.
+    """X to the constant power p, which is rounded to x's type.
 
     Raises:
         ShapeError: x is a constant below zero and p is not whole: the result would be NaN.
     """
-    if isinstance(x.op, Const) and p != int(p) and np.any(x.op.value < 0):
+    if isinstance(x.op, Const) and not float(p).is_integer() and np.any(x.op.value < 0):
         raise ShapeError("pow", "NaN: a negative base", got=f"{x.op} to the power {p}")
-    return Node(Pow(p), (x,))
+    return Node(Pow(rounded("pow", p, x.type)), (x,))
 
 
 def greater_equal(x: Node, y: Node) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,10 @@ from orion_ane.ir.node import Arrays, Node, Op, Types
 from orion_ane.ir.spelling import MilArgs, MilCall
 from orion_ane.ops.arithmetic import greater_equal, select
 from orion_ane.ops.leaf import const
-from orion_ane.ops.rules import FLOATS, unary, want_dtypes
-from orion_ane.types import Array, TensorType
+from orion_ane.ops.rules import FLOATS, held, rounded, unary, want_dtypes, want_held
+from orion_ane.types import Array, DType, TensorType
+
+RSQRT_EPS = 1e-12  # MIL's default; in fp16 it is 0 (MIL reference, 3)
 
 
 class Curve(Op):
@@ -95,10 +98,17 @@ class Sqrt(Curve, name="sqrt"):
 class Rsqrt(Curve, name="rsqrt"):
     """(x + eps) to the -1/2.  F[...] -> F[...].
 
-    eps is always written out: the default, 1e-12, vanishes in fp16 (MIL reference, 3).
+    eps is always written out.  It is a value of fp32, also where x is fp16: MIL lets it have a
+    type of its own since iOS17, and converted programs use that.
     """
 
     eps: float
+
+    def infer(self, args: Types) -> TensorType:
+        if not math.isfinite(self.eps):
+            raise ShapeError(self.name, "eps is not finite", got=self.eps)
+        want_held(self, "eps", self.eps, DType.FP32)
+        return super().infer(args)
 
     def eval(self, args: Arrays) -> Array:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -112,7 +122,9 @@ class Rsqrt(Curve, name="rsqrt"):
 
     @classmethod
     def read(cls, args: MilArgs) -> Node:
-        return Node(cls(args.number("epsilon", 1e-12)), (args.node("x"),))
+        x = args.node("x")
+        default = held(RSQRT_EPS, x.type.dtype) if x.type.dtype.is_float else 0.0
+        return Node(cls(args.number("epsilon", default)), (x,))
 
 
 @dataclass(frozen=True)
@@ -139,7 +151,10 @@ class Clip(Curve, name="clip"):
     def infer(self, args: Types) -> TensorType:
         if not self.lo < self.hi:
             raise ShapeError(self.name, "empty range", got=(self.lo, self.hi), want="lo < hi")
-        return super().infer(args)
+        x = super().infer(args)
+        want_held(self, "lo", self.lo, x.dtype)
+        want_held(self, "hi", self.hi, x.dtype)
+        return x
 
     def eval(self, args: Arrays) -> Array:
         (x,) = args
@@ -185,10 +200,19 @@ def sqrt(x: Node) -> Node:
 
 
 def rsqrt(x: Node, eps: float) -> Node:
-    """(x + eps) to the -1/2."""
-    return Node(Rsqrt(eps), (x,))
+    """(x + eps) to the -1/2, with eps rounded to x's type.
+
+    Raises:
+        ShapeError: eps vanishes in x's type, as 1e-8 does in fp16.
+    """
+    near = rounded("rsqrt", eps, x.type)
+    if near == 0 != eps:
+        raise ShapeError(
+            "rsqrt", f"eps vanishes in {x.type.dtype}", got=eps, hint="scale x up, or cast it"
+        )
+    return Node(Rsqrt(near), (x,))
 
 
 def clip(x: Node, lo: float, hi: float) -> Node:
-    """X held between lo and hi."""
-    return Node(Clip(lo, hi), (x,))
+    """X held between lo and hi, which are rounded to x's type."""
+    return Node(Clip(rounded("clip", lo, x.type), rounded("clip", hi, x.type)), (x,))

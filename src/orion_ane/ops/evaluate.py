@@ -35,16 +35,17 @@ def evaluate(
     Raises:
         ShapeError: a value is missing or has another type than its leaf.
     """
-    named = {id(node): inputs.get(name) for name, node in graph.inputs.items()}
+    names = {id(node): name for name, node in graph.inputs.items()}
     values: dict[int, Array] = {}
     for node in graph.nodes:
-        label = getattr(node.op, "label", "")
         if node.op.name in ("input", "weight"):
-            found = named.get(id(node)) if id(node) in named else (weights or {}).get(label)
-            if found is None or TensorType.of(found) != node.type:
-                got = None if found is None else TensorType.of(found)
+            name = names.get(id(node), getattr(node.op, "label", ""))
+            found = (inputs if id(node) in names else weights or {}).get(name)
+            want = (node.type.dtype.numpy, node.type.shape)
+            if found is None or (found.dtype, found.shape) != want:
+                got = None if found is None else f"{found.dtype}{list(found.shape)}"
                 raise ShapeError(
-                    f"{node.op.name} {label}", "no fitting value", got=got, want=node.type
+                    f"{node.op.name} {name}", "no fitting value", got=got, want=node.type
                 )
             values[id(node)] = found
         else:

@@ -128,13 +128,15 @@ def const(value: ArrayLike, dtype: DType) -> Node:
         ShapeError: a finite value does not fit the type (−1e9 is −inf in fp16: case N01).
     """
     wide = np.asarray(value)
+    if wide.dtype.kind not in "biuf":
+        raise ShapeError("const", f"does not fit {dtype}", got=value)
     with np.errstate(over="ignore", invalid="ignore"):
-        array = np.ascontiguousarray(wide.astype(dtype.numpy)).reshape(wide.shape)
-    if dtype.is_float and np.any(np.isfinite(wide) & ~np.isfinite(array)):
+        array = np.asarray(wide.astype(dtype.numpy), order="C")
+    if dtype.is_float:
         limit = float(np.finfo(dtype.numpy).max)
-        raise ShapeError(
-            "const", f"does not fit {dtype}", got=np.abs(wide).max(), want=f"at most {limit}"
-        )
-    if not dtype.is_float and np.any(array != wide):
-        raise ShapeError("const", f"does not fit {dtype}", got=wide.ravel()[0])
+        wrong, want = np.isfinite(wide) & ~np.isfinite(array), f"at most {limit}"
+    else:
+        wrong, want = array != wide, "values that the type holds exactly"
+    if np.any(wrong):
+        raise ShapeError("const", f"does not fit {dtype}", got=wide[wrong].item(0), want=want)
     return Node(Const(TensorType(dtype, array.shape), array.tobytes()))

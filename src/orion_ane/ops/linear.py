@@ -10,8 +10,16 @@ from orion_ane.errors import MilError, ShapeError
 from orion_ane.ir.node import Arrays, Node, Op, Types
 from orion_ane.ir.spelling import MilArgs, MilCall
 from orion_ane.ops.arithmetic import unbroadcast
-from orion_ane.ops.rules import ARITHMETIC, FLOATS, want_count, want_dtypes, want_same_dtype
-from orion_ane.ops.shape import transpose
+from orion_ane.ops.rules import (
+    ARITHMETIC,
+    FLOATS,
+    broadcast,
+    typed,
+    want_count,
+    want_dtypes,
+    want_same_dtype,
+)
+from orion_ane.ops.shape import reshape, transpose
 from orion_ane.types import Array, TensorType
 
 _CONV_DEFAULTS: dict[str, tuple[int, ...]] = {
@@ -26,6 +34,7 @@ class Conv1x1(Op, name="conv1x1", mil="conv"):
     """out[o, s] = Σᵢ w[o, i] x[i, s].  x: F[1,I,1,S], w: F[O,I,1,1] -> F[1,O,1,S].
 
     Any batch and spatial sizes are taken; there is no bias (paper, limit 13): add it.
+    No gradient for w: the host multiplies it from the taps (x, dy).
     """
 
     def infer(self, args: Types) -> TensorType:
@@ -40,7 +49,7 @@ class Conv1x1(Op, name="conv1x1", mil="conv"):
                 got=f"x {x} and w {w}",
                 want="[1,I,1,S] and [O,I,1,1]",
             )
-        return x.with_shape((x.shape[0], w.shape[0], *x.shape[2:]))
+        return typed(self, x.dtype, (x.shape[0], w.shape[0], *x.shape[2:]))
 
     def eval(self, args: Arrays) -> Array:
         x, w = args
@@ -48,7 +57,6 @@ class Conv1x1(Op, name="conv1x1", mil="conv"):
         return np.matmul(w.reshape(-1, i), x.reshape(n, i, h * s)).reshape(n, -1, h, s)
 
     def grad(self, y: Node, dy: Node) -> tuple[Node | None, ...]:
-        # dW is the host's: taps hand out (x, dy), so the weight gets no node here.
         w = y.args[1]
         return conv1x1(dy, transpose(w, (1, 0, 2, 3))), None
 
@@ -62,13 +70,13 @@ class Conv1x1(Op, name="conv1x1", mil="conv"):
         x, w = args.node("x"), args.node("weight")
         if "bias" in args:
             raise MilError("conv", "has a bias", hint="add it in a statement of its own")
+        pad_type = args.text("pad_type", "valid")
+        if pad_type not in ("valid", "same", "same_lower", "custom"):
+            raise MilError("conv", "no such pad_type", got=pad_type)
         for key, plain in _CONV_DEFAULTS.items():
-            if args.integers(key, plain) != plain:
-                raise MilError(
-                    "conv", "not a 1x1 convolution", got=f"{key} {args.integers(key, plain)}"
-                )
-        if args.text("pad_type", "valid") not in ("valid", "same", "same_lower", "custom"):
-            raise MilError("conv", "no such pad_type", got=args.text("pad_type"))
+            found = args.integers(key, plain)
+            if found != plain and (key != "pad" or pad_type == "custom"):
+                raise MilError("conv", "not a 1x1 convolution", got=f"{key} {found}", want=plain)
         if args.integer("groups", 1) != 1:
             raise MilError("conv", "grouped", got=args.integer("groups"), want="groups 1")
         return Node(cls(), (x, w))
@@ -95,13 +103,7 @@ class Matmul(Op, name="matmul"):
         k2, n = y.shape[:-3:-1] if self.ty else y.shape[-2:]
         if k != k2:
             raise ShapeError(self.name, "inner sizes differ", got=f"{k} of x {x} and {k2} of y {y}")
-        try:
-            batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        except ValueError:
-            raise ShapeError(
-                self.name, "batch axes do not broadcast", got=f"x {x} and y {y}"
-            ) from None
-        return x.with_shape((*batch, m, n))
+        return typed(self, x.dtype, (*broadcast(self, x, y, skip=2), m, n))
 
     def eval(self, args: Arrays) -> Array:
         x, y = args
@@ -120,7 +122,17 @@ class Matmul(Op, name="matmul"):
     def read(cls, args: MilArgs) -> Node:
         tx = args.flag("transpose_x", default=False)
         ty = args.flag("transpose_y", default=False)
-        return Node(cls(tx, ty), (args.node("x"), args.node("y")))
+        x, y = args.node("x"), args.node("y")
+        row, column = x.type.rank == 1, y.type.rank == 1  # a vector is a row of x, a column of y
+        if (row and tx) or (column and ty):
+            raise MilError("matmul", "a vector is not transposed", got=f"x {x.type}, y {y.type}")
+        x = reshape(x, (1, *x.type.shape)) if row else x
+        y = reshape(y, (*y.type.shape, 1)) if column else y
+        z = Node(cls(tx, ty), (x, y))
+        if not row and not column:
+            return z
+        *batch, m, n = z.type.shape
+        return reshape(z, (*batch, *(() if row else (m,)), *(() if column else (n,))))
 
 
 def conv1x1(x: Node, w: Node) -> Node:

@@ -11,11 +11,17 @@ from orion_ane.errors import MilError
 from orion_ane.ir.node import Arrays, Node, Op, Types
 from orion_ane.ir.spelling import MilArgs, MilCall
 from orion_ane.ops.leaf import const
-from orion_ane.ops.rules import ARITHMETIC, FLOATS, axes_of, axis_of, unary, want_dtypes
+from orion_ane.ops.rules import (
+    ARITHMETIC,
+    FLOATS,
+    axes_of,
+    axis_of,
+    front,
+    unary,
+    want_dtypes,
+)
 from orion_ane.ops.shape import reshape
 from orion_ane.types import Array, TensorType
-
-TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,15 @@ class Reduction(Op):
 
 
 def stretch(dy: Node, to: TensorType) -> Node:
-    """`dy` broadcast to the type `to`, by a product with ones along the axes that grow."""
-    grown = tuple(n if dy.type.shape[i] == 1 else 1 for i, n in enumerate(to.shape))
-    return dy if dy.type == to else dy * const(np.ones(grown), to.dtype)
+    """`dy` broadcast to the type `to`, by a product with ones along each axis that grows.
+
+    One axis at a time, so that the text holds a + b ones and not a · b.
+    """
+    for axis, size in enumerate(to.shape):
+        if dy.type.shape[axis] != size:
+            ones = np.ones((size, *(1,) * (to.rank - axis - 1)))
+            dy = dy * const(ones, to.dtype)
+    return dy
 
 
 @dataclass(frozen=True)
@@ -114,9 +126,10 @@ class Softmax(Op, name="softmax"):
     def eval(self, args: Arrays) -> Array:
         (x,) = args
         top = x.max(axis=self.axis, keepdims=True)
-        with np.errstate(under="ignore", over="ignore", invalid="ignore"):
-            e = np.exp(x - np.where(np.isneginf(top), 0, top))  # shifted, so exp cannot overflow
-            return e / np.maximum(e.sum(axis=self.axis, keepdims=True), TINY)
+        masked = np.isneginf(top)
+        with np.errstate(under="ignore", invalid="ignore"):
+            e = np.exp(x - np.where(masked, 0, top))  # shifted, so exp cannot overflow
+            return e / np.where(masked, 1, e.sum(axis=self.axis, keepdims=True))
 
     def grad(self, y: Node, dy: Node) -> tuple[Node | None, ...]:
         # The Jacobian is diag(y) - y yᵀ.
@@ -132,17 +145,17 @@ class Softmax(Op, name="softmax"):
 
 def reduce_sum(x: Node, axes: tuple[int, ...]) -> Node:
     """The sum over `axes`, kept; negative axes count from the end."""
-    return Node(ReduceSum(tuple(axis % max(x.type.rank, 1) for axis in axes)), (x,))
+    return Node(ReduceSum(front(axes, x.type)), (x,))
 
 
 def reduce_mean(x: Node, axes: tuple[int, ...]) -> Node:
     """The mean over `axes`, kept; negative axes count from the end."""
-    return Node(ReduceMean(tuple(axis % max(x.type.rank, 1) for axis in axes)), (x,))
+    return Node(ReduceMean(front(axes, x.type)), (x,))
 
 
 def reduce_max(x: Node, axes: tuple[int, ...]) -> Node:
     """The largest over `axes`, kept; negative axes count from the end."""
-    return Node(ReduceMax(tuple(axis % max(x.type.rank, 1) for axis in axes)), (x,))
+    return Node(ReduceMax(front(axes, x.type)), (x,))
 
 
 def softmax(x: Node, axis: int) -> Node:

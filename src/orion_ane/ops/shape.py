@@ -10,7 +10,15 @@ import numpy as np
 from orion_ane.errors import MilError, ShapeError
 from orion_ane.ir.node import Arrays, Node, Op, Types
 from orion_ane.ir.spelling import MilArgs, MilCall
-from orion_ane.ops.rules import axis_of, unary, want_same_dtype
+from orion_ane.ops.rules import (
+    FLOATS,
+    axis_of,
+    front,
+    typed,
+    unary,
+    want_dtypes,
+    want_same_dtype,
+)
 from orion_ane.types import Array, DType, TensorType
 
 
@@ -22,9 +30,11 @@ class Reshape(Op, name="reshape"):
 
     def infer(self, args: Types) -> TensorType:
         x = unary(self, args)
+        if min(self.shape, default=1) < 1:
+            raise ShapeError(self.name, "sizes start at 1", got=f"x {x} to {list(self.shape)}")
         if prod(self.shape) != x.elements:
             raise ShapeError(self.name, "counts differ", got=f"x {x} to {list(self.shape)}")
-        return x.with_shape(self.shape)
+        return typed(self, x.dtype, self.shape)
 
     def eval(self, args: Arrays) -> Array:
         return args[0].reshape(self.shape)
@@ -37,23 +47,18 @@ class Reshape(Op, name="reshape"):
 
     @classmethod
     def read(cls, args: MilArgs) -> Node:
-        x = args.node("x")
-        shape = list(args.integers("shape"))
+        x, written = args.node("x"), args.integers("shape")
+        if written.count(-1) > 1 or min(written, default=0) < -1:
+            raise MilError("reshape", "not a shape", got=written, want="sizes, 0 or one -1")
         # 0 copies an axis: by position up to iOS16, from the right since (MIL reference, 3).
-        shift = x.type.rank - len(shape) if args.opset >= 17 else 0
-        for i, size in enumerate(shape):
-            if size == 0:
-                inside = 0 <= i + shift < x.type.rank
-                if not inside and args.opset < 17:
-                    raise MilError(
-                        "reshape", "0 copies no axis", got=shape, want=f"rank of {x.type}"
-                    )
-                shape[i] = x.type.shape[i + shift] if inside else 1
-        if shape.count(-1) > 1 or any(size < -1 for size in shape):
-            raise MilError("reshape", "not a shape", got=shape, want="at most one -1")
+        shift = x.type.rank - len(written)
+        if 0 in written and shift and args.opset < 17:
+            raise MilError("reshape", "0 copies no axis", got=written, want=f"rank of {x.type}")
+        copied = [x.type.shape[i + shift] if i + shift >= 0 else 1 for i in range(len(written))]
+        shape = [size or copied[i] for i, size in enumerate(written)]
         if -1 in shape:
-            rest = prod(size for size in shape if size != -1)
-            shape[shape.index(-1)] = max(x.type.elements // max(rest, 1), 1)
+            rest = -prod(shape)
+            shape[shape.index(-1)] = max(x.type.elements // rest, 1)
         return Node(cls(tuple(shape)), (x,))
 
 
@@ -89,17 +94,25 @@ class Transpose(Op, name="transpose"):
 class Cast(Op, name="cast"):
     """x in another element type: floats round to nearest even, floats to integers truncate.
 
-    x: T[...] -> to[...].  The gradient of a float is cast back; integers and bools carry none.
+    x: T[...] -> to[...].  What an integer type does not hold saturates and NaN becomes 0, so
+    that every machine agrees.  The gradient of a float is cast back.  No gradient through
+    integers and bools.
     """
 
     to: DType
 
     def infer(self, args: Types) -> TensorType:
+        if self.to is DType.UINT32:
+            raise ShapeError(self.name, "MIL does not cast to this type", got=self.to)
         return unary(self, args).with_dtype(self.to)
 
     def eval(self, args: Arrays) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return args[0].astype(self.to.numpy)
+        (x,) = args
+        if x.dtype.kind == "f" and self.to.numpy.kind in "iu":
+            held = np.iinfo(self.to.numpy)
+            x = np.clip(np.nan_to_num(x.astype(np.float64), nan=0.0), held.min, held.max)
+        with np.errstate(over="ignore"):
+            return x.astype(self.to.numpy)
 
     def grad(self, y: Node, dy: Node) -> tuple[Node | None, ...]:
         x = y.args[0].type.dtype
@@ -153,7 +166,10 @@ class Slice(Op, name="slice", mil="slice_by_index"):
         fits = len(self.begin) == len(self.end) == x.rank
         if not fits or any(not 0 <= b < e <= n for (b, e), n in zip(bounds, x.shape, strict=True)):
             raise ShapeError(
-                self.name, "bounds do not fit", got=f"{self.begin} to {self.end} of x {x}"
+                self.name,
+                "bounds do not fit",
+                got=f"{self.begin} to {self.end} of x {x}",
+                want="0 <= begin < end <= size on each axis",
             )
         return x.with_shape(tuple(e - b for b, e in bounds))
 
@@ -171,48 +187,51 @@ class Slice(Op, name="slice", mil="slice_by_index"):
     def read(cls, args: MilArgs) -> Node:
         x = args.node("x")
         rank = x.type.rank
+        keys = ("begin_mask", "end_mask", "squeeze_mask")
+        masks = [args.flags(key, (False,) * rank) for key in keys]
         begin, end = args.integers("begin"), args.integers("end")
-        if len(begin) != rank or len(end) != rank:
-            raise MilError(args.op, "bounds do not fit", got=(begin, end), want=f"rank of {x.type}")
-        if args.integers("stride", (1,) * rank) != (1,) * rank:
-            raise MilError(args.op, "strided", got=args.integers("stride"), want="stride 1")
-        no = (False,) * rank
-        masks = [args.flags(f"{key}_mask", no) for key in ("begin", "end", "squeeze")]
-        if any(len(mask) != rank for mask in masks):
-            raise MilError(args.op, "masks do not fit", got=masks, want=f"rank of {x.type}")
-        bounds = []
-        for b, e, n, all_before, all_after, squeeze in zip(
-            begin, end, x.type.shape, *masks, strict=True
+        stride = args.integers("stride", (1,) * rank)
+        for key, values in zip(
+            (*keys, "begin", "end", "stride"), (*masks, begin, end, stride), strict=True
         ):
-            first = 0 if all_before else b + n if b < 0 else min(b, n)
-            last = n if all_after else e + n if e < 0 else min(e, n)
-            bounds.append((first, first + 1 if squeeze else last))
-        y = Node(cls(tuple(b for b, _ in bounds), tuple(e for _, e in bounds)), (x,))
-        if not any(masks[2]):
-            return y
-        return reshape(
-            y, tuple(n for n, gone in zip(y.type.shape, masks[2], strict=True) if not gone)
-        )
+            if len(values) != rank:
+                raise MilError(args.op, f"{key} does not fit", got=values, want=f"axes of {x.type}")
+        firsts, lasts, kept = [], [], []
+        for b, e, s, n, no_begin, no_end, squeeze in zip(
+            begin, end, stride, x.type.shape, *masks, strict=True
+        ):
+            if s != 1 and not squeeze:
+                raise MilError(args.op, "strided", got=stride, want="stride 1")
+            # Python's slices clamp to the axis, as MIL's do; a squeeze takes one, whatever `end`.
+            open_end = no_end or squeeze
+            first, last, _ = slice(None if no_begin else b, None if open_end else e).indices(n)
+            firsts.append(first)
+            lasts.append(first + 1 if squeeze else last)
+            kept += [] if squeeze else [last - first]
+        y = Node(cls(tuple(firsts), tuple(lasts)), (x,))
+        return reshape(y, tuple(kept)) if any(masks[2]) else y
 
 
 @dataclass(frozen=True)
 class Pad(Op, name="pad"):
-    """x with zeros before and after on each axis.  x: T[...] -> T[sizes grow]."""
+    """x with zeros before and after on each axis.  x: F[...] -> F[sizes grow]."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
 
     def infer(self, args: Types) -> TensorType:
         x = unary(self, args)
-        if (
-            not len(self.before) == len(self.after) == x.rank
-            or min((*self.before, *self.after), default=0) < 0
-        ):
+        want_dtypes(self, x, FLOATS)
+        fits = len(self.before) == len(self.after) == x.rank
+        if not fits or min((*self.before, *self.after), default=0) < 0:
             raise ShapeError(
-                self.name, "amounts do not fit", got=f"{self.before} and {self.after} for x {x}"
+                self.name,
+                "amounts do not fit",
+                got=f"{self.before} and {self.after} for x {x}",
+                want="two amounts from 0 on each axis",
             )
         grown = zip(self.before, x.shape, self.after, strict=True)
-        return x.with_shape(tuple(b + n + a for b, n, a in grown))
+        return typed(self, x.dtype, tuple(b + n + a for b, n, a in grown))
 
     def eval(self, args: Arrays) -> Array:
         return np.pad(args[0], tuple(zip(self.before, self.after, strict=True)))
@@ -229,8 +248,9 @@ class Pad(Op, name="pad"):
     @classmethod
     def read(cls, args: MilArgs) -> Node:
         x = args.node("x")
-        if args.text("mode", "constant") != "constant" or args.number("constant_val", 0.0) != 0:
-            raise MilError("pad", "only zeros are padded", got=args.text("mode", "constant"))
+        mode, fill = args.text("mode", "constant"), args.number("constant_val", 0.0)
+        if mode != "constant" or fill != 0:
+            raise MilError("pad", "only zeros are padded", got=f"mode {mode} of {fill}")
         amounts = args.integers("pad")
         if len(amounts) % 2 or len(amounts) > 2 * x.type.rank:
             raise MilError("pad", "amounts do not fit", got=amounts, want=f"pairs for {x.type}")
@@ -259,10 +279,15 @@ class Concat(Op, name="concat"):
                 len(theirs) != len(ours)
                 or ours[:axis] + ours[axis + 1 :] != theirs[:axis] + theirs[axis + 1 :]
             ):
-                raise ShapeError(self.name, "sizes differ", got=f"{first} and {other}")
+                raise ShapeError(
+                    self.name,
+                    "sizes differ",
+                    got=f"{first} and {other}",
+                    want=f"equal sizes but on axis {axis}",
+                )
         joined = list(first.shape)
         joined[axis] = sum(arg.shape[axis] for arg in args)
-        return first.with_shape(tuple(joined))
+        return typed(self, first.dtype, tuple(joined))
 
     def eval(self, args: Arrays) -> Array:
         return np.concatenate(args, axis=self.axis)
@@ -290,7 +315,9 @@ class Concat(Op, name="concat"):
 def read_split(args: MilArgs) -> tuple[Node, ...]:
     """MIL's `split`, whose results are slices here: one node, one value."""
     x = args.node("x")
-    axis = axis_of(Slice((), ()), args.integer("axis"), x.type)
+    (axis,) = front((args.integer("axis"),), x.type)
+    if not 0 <= axis < x.type.rank:
+        raise MilError("split", "no such axis", got=f"{axis} for x {x.type}")
     size = x.type.shape[axis]
     if "split_sizes" in args:
         sizes = args.integers("split_sizes")
@@ -346,5 +373,6 @@ def pad(x: Node, before: tuple[int, ...], after: tuple[int, ...]) -> Node:
 
 
 def concat(*parts: Node, axis: int) -> Node:
-    """Operands one after the other along `axis`, counted from the front."""
-    return Node(Concat(axis % max(parts[0].type.rank, 1)), parts)
+    """Operands one after the other along `axis`; a negative axis counts from the end."""
+    axes = front((axis,), parts[0].type) if parts else (axis,)
+    return Node(Concat(*axes), parts)
