@@ -1,0 +1,39 @@
+"""Weights told where they lie: the step between a graph and its text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orion_ane.errors import MilError
+from orion_ane.ir import Graph, Node
+from orion_ane.mil.blob import WeightFile
+from orion_ane.ops import BlobRef, Weight
+
+
+def place(graph: Graph, file: WeightFile) -> Graph:
+    """The graph with each weight's reference into `file`, or itself where nothing changes.
+
+    Raises:
+        MilError: a weight is not in the file, or has another type there.
+    """
+    placed: dict[int, Node] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Weight):
+            op = replace(node.op, at=_reference(node.op, file))
+            placed[id(node)] = node if op == node.op else Node(op)
+        else:
+            args = tuple(placed[id(arg)] for arg in node.args)
+            same = all(new is old for new, old in zip(args, node.args, strict=True))
+            placed[id(node)] = node if same else Node(node.op, args)
+    if all(placed[id(node)] is node for node in graph.nodes):
+        return graph
+    outputs = {name: placed[id(node)] for name, node in graph.outputs.items()}
+    return Graph(graph.inputs, outputs)
+
+
+def _reference(leaf: Weight, file: WeightFile) -> BlobRef:
+    found = file.types.get(leaf.label)
+    if found != leaf.of:
+        what = f"missing in {file.path}" if found is None else f"has another type in {file.path}"
+        raise MilError(f"weight {leaf.label}", what, got=found, want=leaf.of)
+    return BlobRef(file.path, file.offsets[leaf.label])
