@@ -50,11 +50,13 @@ SECOND = OFFSETS[1]
         (changed(80, "Q", 2**64 - 64), 64, "data past the end"),
         (changed(80, "Q", 130), 64, "data misaligned: got 130"),
         (changed(80, "Q", 0), 64, "data over a header or another blob: got 80 bytes at 0"),
+        (changed(72, "QQ", 40, 0), 64, "data over a header or another blob: got 40 bytes at 0"),
         (changed(80, "Q", 64), 64, "data over a header or another blob"),
         (changed(SECOND + 16, "Q", SECOND), SECOND, "data over a header or another blob"),
         (changed(SECOND + 24, "Q", 8), SECOND, "not whole uint3 elements: got 2 bytes less 8 bits"),
         (changed(SECOND + 24, "Q", 0), SECOND, "not whole uint3 elements"),
         (changed(SECOND + 8, "QQQ", 0, 384, 7), SECOND, "not whole uint3 elements"),
+        (changed(68, "IQQQ", 9, 2, 128, 8), 64, "blob at byte 64: not whole uint1 elements"),
         (changed(SECOND + 24, "Q", 2**64 - 1), SECOND, "not whole uint3 elements"),
     ],
 )

@@ -190,6 +190,9 @@ def test_a_file_cannot_be_written_through(rng):
         file.data[0] = 1
     source = bytearray(file.data)
     assert not read_blob(source, 64).array().flags.writeable
+    narrow = Blob.of(np.ones(5, np.uint8), BlobDType.UINT3)
+    assert not narrow.array().flags.writeable
+    assert write_blobs([narrow])[0].readonly
 
 
 def test_gaps_are_zero(rng):
