@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -38,14 +38,15 @@ class Program:
         weights: blob files by their path in the text (`@model_path/weights/weight.bin`).
         inputs: the function's parameters, in the text's order.
         outputs: the function's results, in the text's order.
-        digests: `buffer_digest` of files for which it is known; others are read when asked.
+        digests: whom to ask for the `buffer_digest` of a file that several programs share, so
+            that it is read once, and only when a key is wanted; by path.
     """
 
     text: str
     weights: Mapping[str, Buffer]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    digests: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", MappingProxyType(dict(self.weights)))
@@ -61,8 +62,9 @@ class Program:
         """The identity of the weights: paths and contents."""
         digest = hashlib.blake2b(digest_size=32)
         for path in sorted(self.weights):
-            known = self.digests.get(path) or buffer_digest(self.weights[path])
-            digest.update(f"{path}\0{known}\0".encode())
+            shared = self.digests.get(path)
+            contents = shared() if shared else buffer_digest(self.weights[path])
+            digest.update(f"{path}\0{contents}\0".encode())
         return digest.hexdigest()
 
     @property
