@@ -45,11 +45,11 @@ def types(dtypes: tuple[DType, ...] = DTYPES, **options: int):
 def values(of: TensorType, rng: np.random.Generator, lo: float, hi: float) -> Array:
     """A value of the type `of` whose elements lie evenly between `lo` and `hi`."""
     if of.dtype is BOOL:
-        return rng.random(of.shape) < 0.5
+        return np.asarray(rng.random(of.shape) < 0.5)
     if of.dtype.is_float:
-        return rng.uniform(lo, hi, of.shape).astype(of.dtype.numpy)
+        return np.asarray(rng.uniform(lo, hi, of.shape), of.dtype.numpy)
     floor = max(int(np.ceil(lo)), int(np.iinfo(of.dtype.numpy).min))
-    return rng.integers(floor, int(hi), of.shape, endpoint=True).astype(of.dtype.numpy)
+    return np.asarray(rng.integers(floor, int(hi), of.shape, endpoint=True), of.dtype.numpy)
 
 
 def arrays(of: TensorType, lo: float = -FED, hi: float = FED):

@@ -59,7 +59,10 @@ class Op(ABC):
 
     @abstractmethod
     def grad(self, y: Node, dy: Node) -> tuple[Node | None, ...]:
-        """The cotangent of each operand of `y`, given `dy`; None where there is none."""
+        """The cotangent of each operand of `y`, given `dy`; None where there is none.
+
+        It is asked of float results alone: integers and bools have no cotangent to give.
+        """
 
     @abstractmethod
     def mil(self) -> MilCall:

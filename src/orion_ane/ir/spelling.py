@@ -50,10 +50,13 @@ class MilArgs:
         literals: Mapping[str, Literal],
         tuples: Mapping[str, tuple[Node, ...]],
         opset: int,
+        results: int = 1,
     ) -> None:
         self.op = op
         self.opset = opset
         """15 to 18: rules differ (reshape's 0)."""
+        self.results = results
+        """How many results the statement declares: a row that has several makes no more."""
         self._nodes, self._literals, self._tuples = nodes, literals, tuples
         self._left = {*nodes, *literals, *tuples}
 

@@ -234,7 +234,8 @@ class Pad(Op, name="pad"):
         return typed(self, x.dtype, tuple(b + n + a for b, n, a in grown))
 
     def eval(self, args: Arrays) -> Array:
-        return np.pad(args[0], tuple(zip(self.before, self.after, strict=True)))
+        amounts = tuple(zip(self.before, self.after, strict=True))
+        return np.pad(args[0], amounts) if amounts else args[0]
 
     def grad(self, y: Node, dy: Node) -> tuple[Node | None, ...]:
         x = y.args[0].type.shape
@@ -321,13 +322,16 @@ def read_split(args: MilArgs) -> tuple[Node, ...]:
     size = x.type.shape[axis]
     if "split_sizes" in args:
         sizes = args.integers("split_sizes")
+        count = len(sizes)
         if "num_splits" in args and args.integer("num_splits") != len(sizes):
             raise MilError("split", "num_splits and split_sizes disagree", got=sizes)
     else:
         count = args.integer("num_splits")
         if count < 1 or size % count:
             raise MilError("split", "does not divide", got=f"{size} by {count}")
-        sizes = (size // count,) * count
+        sizes = (size // count,) * min(count, args.results)
+    if count != args.results:
+        raise MilError("split", "wrong number of results", got=args.results, want=count)
     if sum(sizes) != size or min(sizes, default=0) < 1:
         raise MilError("split", "sizes do not add up", got=sizes, want=f"axis {axis} of {x.type}")
     parts, start = [], 0
