@@ -1,0 +1,134 @@
+"""The numba kernels: thin products straight from fp16 weights, and fp16 conversions.
+
+One file, since numba's disk cache does not notice a change in a helper of another file.  They are
+compiled at their first call and kept on disk: beside this file, or in `NUMBA_CACHE_DIR`, or in
+the user's cache; where none of these can be written, for this process alone.  Importing this
+module imports numba, so it is imported only by who needs a kernel.
+
+fp16 travels as its bits, uint16: LLVM's half type converts, so that a loop becomes the
+processor's own conversion instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
+
+from orion_ane.types import Array
+
+CHUNKS = 64  # rows are dealt out in this many runs, whatever the number of threads
+
+SUMS = frozenset({"reassoc", "contract", "nsz"})
+"""What lets a sum be vectorised.  Not `fast`: that may assume that no NaN or infinity occurs."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _compiled(
+    *, parallel: bool = False, fastmath: frozenset[str] = frozenset()
+) -> Callable[[F], F]:
+    """numba's decorator, typed as what it is used as."""
+
+    def decorate(function: F) -> F:
+        def compiled(*, cache: bool) -> F:
+            jit = numba.njit(parallel=parallel, fastmath=set(fastmath), nogil=True, cache=cache)
+            return cast("F", jit(function))
+
+        try:
+            return compiled(cache=True)
+        except RuntimeError:  # numba found no directory that it can write
+            return compiled(cache=False)
+
+    return decorate
+
+
+def _intrinsic(function: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    return cast("Callable[[Any], Any]", intrinsic(function))
+
+
+@_intrinsic
+def _load(_context: Any, x: Any) -> Any:
+    """A weight as fp32: itself, or the fp16 whose bits it is."""
+
+    def from_single(_c: Any, _b: Any, _s: Any, args: Any) -> Any:
+        return args[0]
+
+    def from_half(_c: Any, builder: Any, _s: Any, args: Any) -> Any:
+        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(x), from_half if x == types.uint16 else from_single
+
+
+@_intrinsic
+def _half(_context: Any, x: Any) -> Any:
+    """The bits of an fp32 value rounded to fp16, to nearest even."""
+
+    def to_half(_c: Any, builder: Any, _s: Any, args: Any) -> Any:
+        return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
+
+    return types.uint16(x), to_half
+
+
+@_compiled(fastmath=SUMS)
+def _dot(w: Array, x: Array) -> Any:
+    # A function of its own: inlined into the loop over rows it does not vectorise as well.
+    total = np.float32(0)
+    for i in range(x.shape[0]):
+        total += _load(w[i]) * x[i]
+    return total
+
+
+@_compiled(parallel=True)
+def rows_by_vector(w: Array, x: Array, y: Array) -> None:
+    """y = w x, each row of w read once by one thread.  w: [O,I], x: [I], y: [O]."""
+    rows = w.shape[0]
+    for chunk in numba.prange(CHUNKS):
+        for o in range(chunk * rows // CHUNKS, (chunk + 1) * rows // CHUNKS):
+            y[o] = _dot(w[o], x)
+
+
+@_compiled(parallel=True)
+def rows_by_columns(w: Array, x: Array, y: Array) -> None:
+    """y = w xᵀ, each row of w read once by one thread.  w: [O,I], x: [S,I], y: [O,S]."""
+    rows = w.shape[0]
+    for chunk in numba.prange(CHUNKS):
+        row = np.empty(w.shape[1], np.float32)
+        for o in range(chunk * rows // CHUNKS, (chunk + 1) * rows // CHUNKS):
+            widen(w[o], row)
+            for s in range(x.shape[0]):
+                y[o, s] = _dot(row, x[s])
+
+
+@_compiled()
+def widen(h: Array, x: Array) -> None:
+    """Write the fp16 values of the bits `h`, or the fp32 values `h`, to x.  Both flat."""
+    for i in range(h.shape[0]):
+        x[i] = _load(h[i])
+
+
+@_compiled()
+def narrow(x: Array, h: Array) -> None:
+    """Write the bits of x, rounded to fp16, to `h`.  Both flat."""
+    for i in range(x.shape[0]):
+        h[i] = _half(x[i])
+
+
+@_compiled()
+def round_to_half(x: Array) -> None:
+    """Round x to the nearest fp16 values, in place.  Flat."""
+    for i in range(x.shape[0]):
+        x[i] = _load(_half(x[i]))
+
+
+def limit_threads(count: int) -> int:
+    """Let this thread's parallel kernels use at most `count` threads; the number before."""
+    before: int = numba.get_num_threads()
+    most: int = cast("Any", config).NUMBA_NUM_THREADS  # set when numba is imported
+    numba.set_num_threads(min(count, most))
+    return before

@@ -1,0 +1,123 @@
+"""conv1x1 with a constant weight: thin products by our kernels, wide ones by numpy's BLAS.
+
+The order of a sum differs from `Op.eval`'s, and between these ways; which way is taken depends
+on the types alone.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from orion_ane.engine.functions import Function
+from orion_ane.engine.half import bits, widen
+from orion_ane.engine.threads import Threads
+from orion_ane.types import Array, TensorType
+
+THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
+SMALL_WEIGHT = 1 << 16  # elements: in cache, and sooner multiplied than a parallel region starts
+SMALL_PRODUCT = 1 << 21  # multiply-adds that are not worth dealing out
+BLOCK_ROWS = 256  # of a wide product: 256 × 4096 fp32 are 4 MiB
+
+
+def conv1x1(x: TensorType, weight: Array, threads: Threads) -> Function:
+    """out[o, s] = Σᵢ w[o, i] x[i, s] with a constant weight, fp16 or fp32, as a function of x.
+
+    An fp16 weight is widened where it is small; else row by row or block by block, in each run.
+    """
+    n, inner, h, s = x.shape
+    outer, columns = weight.shape[0], n * h * s
+    product = _product(weight.reshape(outer, inner), columns, threads)
+    if n == 1:
+        shape = (1, outer, h, s)
+        return lambda x: product(x.reshape(inner, columns)).reshape(shape)
+
+    def batched(x: Array) -> Array:
+        y = product(x.transpose(1, 0, 2, 3).reshape(inner, columns))
+        return np.ascontiguousarray(y.reshape(outer, n, h, s).transpose(1, 0, 2, 3))
+
+    return batched
+
+
+def _product(weight: Array, columns: int, threads: Threads) -> Function:
+    """[O,I] times [I, columns], as a function of the right side."""
+    if weight.size <= SMALL_WEIGHT and weight.size * columns <= SMALL_PRODUCT:
+        wide = widen(weight) if weight.dtype == np.float16 else weight
+        return lambda x: np.matmul(wide, x)
+    if columns == 1:
+        return _by_vector(weight, threads)
+    if columns <= THIN_COLUMNS:
+        return _by_columns(weight, columns, threads)
+    return _by_blocks(weight, columns, threads)
+
+
+def _by_vector(weight: Array, threads: Threads) -> Function:
+    from orion_ane.engine import kernels
+
+    threads.use_kernels = True
+    w, outer, kernel = bits(weight), weight.shape[0], kernels.rows_by_vector
+
+    def product(x: Array) -> Array:
+        y = np.empty(outer, np.float32)
+        kernel(w, x.flatten(), y)  # a copy, so that the kernel always sees the same kind of array
+        return y
+
+    return product
+
+
+def _by_columns(weight: Array, columns: int, threads: Threads) -> Function:
+    from orion_ane.engine import kernels
+
+    threads.use_kernels = True
+    w, shape, kernel = bits(weight), (weight.shape[0], columns), kernels.rows_by_columns
+
+    def product(x: Array) -> Array:
+        y = np.empty(shape, np.float32)
+        kernel(w, x.T.copy(), y)
+        return y
+
+    return product
+
+
+def _by_blocks(weight: Array, columns: int, threads: Threads) -> Function:
+    outer = weight.shape[0]
+    # An even number of blocks of equal size, so that two threads end together.
+    parts = 2 * -(-outer // (2 * BLOCK_ROWS)) if weight.size * columns > SMALL_PRODUCT else 1
+    bounds = [part * outer // parts for part in range(parts + 1)]
+    is_half = weight.dtype == np.float16
+
+    def product(x: Array) -> Array:
+        x = np.ascontiguousarray(x)
+        y = np.empty((outer, columns), np.float32)
+
+        def block(part: int) -> None:
+            rows = slice(bounds[part], bounds[part + 1])
+            with np.errstate(all="ignore"):  # a thread has its own
+                w = _widen_here(weight[rows]) if is_half else weight[rows]
+                np.matmul(w, x, out=y[rows])
+
+        threads.each(block, range(parts))
+        return y
+
+    return product
+
+
+class _Scratch(threading.local):
+    """A thread's buffer for one block of a weight, kept between products."""
+
+    buffer = np.empty(0, np.float32)
+
+
+_SCRATCH = _Scratch()
+
+
+def _widen_here(half: Array) -> Array:
+    """The fp16 block as fp32 in this thread's buffer, valid until its next block."""
+    from orion_ane.engine import kernels
+
+    if _SCRATCH.buffer.size < half.size:
+        _SCRATCH.buffer = np.empty(half.size, np.float32)
+    wide = _SCRATCH.buffer[: half.size]
+    kernels.widen(bits(half).reshape(-1), wide)
+    return wide.reshape(half.shape)

@@ -1,0 +1,86 @@
+"""Who computes: the threads of a run, and the one run at a time that a process has."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+
+import numpy as np
+from threadpoolctl import LibController, ThreadpoolController
+
+from orion_ane.errors import ConfigError
+
+_RUNNING = threading.Lock()  # numba's parallel regions are not safe to enter twice
+
+
+class Threads:
+    """At most `count` threads (by default one a processor) for the products of a tape.
+
+    A product is cut by its shape alone and each part is summed by one thread, so the count does
+    not show in a result.  numpy's BLAS is held to one thread for the time of a run: its own
+    threads spin between products and would take the processors from ours.
+
+    Raises:
+        ConfigError: a count below one.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        if count is not None and count < 1:
+            raise ConfigError("threads", "no such number of threads", got=count, want="at least 1")
+        self.count = count or processors()
+        self.use_kernels = False
+        """Set by who lowers a parallel kernel; numba is not imported before."""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Hold the process's one run."""
+        with _RUNNING, np.errstate(all="ignore"):
+            libraries = _blas()
+            before = [library.get_num_threads() for library in libraries]
+            kernels_before = self._limit_kernels(self.count)
+            for library in libraries:
+                library.set_num_threads(1)
+            try:
+                yield
+            finally:
+                for library, count in zip(libraries, before, strict=True):
+                    library.set_num_threads(count)
+                self._limit_kernels(kernels_before)
+
+    def _limit_kernels(self, count: int) -> int:
+        if not self.use_kernels:
+            return count
+        from orion_ane.engine import kernels
+
+        return kernels.limit_threads(count)
+
+    def each(self, task: Callable[[int], None], parts: Iterable[int]) -> None:
+        """Run `task` on each part; numpy and our kernels let the others run meanwhile."""
+        if self.count == 1:
+            for part in parts:
+                task(part)
+            return
+        for _ in _pool(self.count).map(task, parts):
+            pass
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def _blas() -> tuple[LibController, ...]:
+    # Found once: numpy's BLAS is loaded by then.  Empty for one that cannot be told (Accelerate).
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+@cache
+def _pool(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="orion-product")
