@@ -2,5 +2,6 @@
 
 from orion_ane.engine.lower import Numerics, lower
 from orion_ane.engine.tape import Tape
+from orion_ane.engine.threads import Threads
 
-__all__ = ["Numerics", "Tape", "lower"]
+__all__ = ["Numerics", "Tape", "Threads", "lower"]

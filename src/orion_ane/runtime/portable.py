@@ -1,0 +1,172 @@
+"""What the portable backends share: a program executed by the engine, from its text and bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from orion_ane.engine import Numerics, Tape, Threads, lower
+from orion_ane.errors import BackendError, MilError
+from orion_ane.ir import Graph, Node
+from orion_ane.mil.blob import Blob, BlobDType, read_blob
+from orion_ane.mil.parse import parse_graph
+from orion_ane.mil.program import Buffer, Port, Program
+from orion_ane.ops import BlobRef, Weight
+from orion_ane.types import Array
+
+
+class PortableProgram:
+    """A loaded program; one lock guards which weights it has and whether it is open.
+
+    Args:
+        program: what to load; its text and bytes are read, never the graph that they came from.
+        numerics: how the engine rounds.
+        threads: how many threads the engine may use.
+
+    Raises:
+        MilError: the text or a blob file is not readable, or does not fit the ports.
+    """
+
+    def __init__(self, program: Program, *, numerics: Numerics, threads: int) -> None:
+        self._graph = parse_graph(program.text)
+        _check_ports("input", program.inputs, self._graph.inputs)
+        _check_ports("output", program.outputs, self._graph.outputs)
+        self._numerics, self._threads = numerics, threads
+        self._lock = threading.Lock()
+        self._program = program
+        self._tape: Tape | None = self._lowered(program.weights)
+
+    @property
+    def program(self) -> Program:
+        """What was loaded, with the weights of the last reload."""
+        return self._program
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by port name, as new arrays; see `Executable`."""
+        tape = self._open()
+        ports = self._program.inputs
+        fed = {port.symbol: _fitting(port, inputs.get(port.name)) for port in ports}
+        if len(inputs) > len(fed):
+            known = [port.name for port in ports]
+            unknown = next(name for name in inputs if name not in known)
+            raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
+        found = tape.run(fed)
+        return {port.name: found[port.symbol] for port in self._program.outputs}
+
+    def reload(self, weights: Mapping[str, Buffer]) -> None:
+        """Exchange the blob files; see `Executable`.  After an error the old ones still hold."""
+        self._open()
+        _check_layout(self._program.weights, weights)
+        try:
+            tape = self._lowered(weights)
+        except MilError as error:
+            raise BackendError("reload", f"the files do not fit the text: {error}") from error
+        with self._lock:
+            if self._tape is not None:  # closed meanwhile: it stays so
+                self._tape = tape
+                self._program = replace(self._program, weights=weights, digests={})
+
+    def close(self) -> None:
+        """Unload; a second call does nothing."""
+        with self._lock:
+            self._tape = None
+
+    def _open(self) -> Tape:
+        with self._lock:
+            if self._tape is None:
+                raise BackendError("program", "is closed", hint="compile it again")
+            return self._tape
+
+    def _lowered(self, files: Mapping[str, Buffer]) -> Tape:
+        arrays = weights_of(self._graph, files)
+        return lower(self._graph, arrays, numerics=self._numerics, threads=self._threads)
+
+
+def _check_ports(kind: str, ports: tuple[Port, ...], found: Mapping[str, Node]) -> None:
+    declared = {port.symbol: port.type for port in ports}
+    types = {symbol: node.type for symbol, node in found.items()}
+    if declared != types:
+        raise MilError("ports", f"not the {kind}s of the text", got=declared, want=types)
+
+
+def weights_of(graph: Graph, files: Mapping[str, Buffer]) -> dict[Weight, Array]:
+    """The array of each weight of a parsed graph, as a view of its blob file.
+
+    Raises:
+        MilError: a file is missing or damaged, or a blob is not of the type that the text says.
+    """
+    blobs: dict[BlobRef, Blob] = {}
+    found: dict[Weight, Array] = {}
+    for leaf in (node.op for node in graph.nodes if isinstance(node.op, Weight)):
+        at, where = leaf.at, f"weight {leaf.label}"
+        if at is None:
+            raise MilError(where, "lies in no file")
+        if at.path not in files:
+            raise MilError(where, "no such blob file", got=at.path, want=list(files) or "a file")
+        if at not in blobs:
+            blobs[at] = read_blob(files[at.path], at.offset)
+        blob = blobs[at]
+        if (blob.dtype, blob.count) != (BlobDType.of(leaf.of.dtype.numpy), leaf.of.elements):
+            raise MilError(
+                where,
+                f"the blob at byte {at.offset} of {at.path} is another",
+                got=f"{blob.count} elements of {blob.dtype}",
+                want=leaf.of,
+            )
+        found[leaf] = blob.array().reshape(leaf.of.shape)
+    return found
+
+
+def _check_layout(old: Mapping[str, Buffer], new: Mapping[str, Buffer]) -> None:
+    sizes = {path: memoryview(data).nbytes for path, data in old.items()}
+    got = {path: memoryview(data).nbytes for path, data in new.items()}
+    if sizes != got:
+        raise BackendError("reload", "the files have another layout", got=got, want=sizes)
+
+
+def _fitting(port: Port, value: Array | None) -> Array:
+    if value is None:
+        raise BackendError(f"input {port.name}", "is not fed", want=port.type)
+    if not isinstance(value, np.ndarray):
+        raise BackendError(
+            f"input {port.name}", "is not an array", got=type(value).__name__, want=port.type
+        )
+    if value.dtype != port.type.dtype.numpy or value.shape != port.type.shape:
+        got = f"{value.dtype}{list(value.shape)}"
+        raise BackendError(f"input {port.name}", "has another type", got=got, want=port.type)
+    return value
+
+
+class PortableBackend:
+    """A device in software that runs any number of programs on the engine.
+
+    Args:
+        threads: how many threads at most; by default one a processor.  It does not show in the
+            results.
+
+    Raises:
+        ConfigError: no such number of threads.
+    """
+
+    name: str
+    numerics: Numerics
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        self._threads = Threads(threads).count
+        self._compiles = 0
+        self._lock = threading.Lock()
+
+    @property
+    def compiles(self) -> int:
+        """How many programs were compiled so far."""
+        return self._compiles
+
+    def compile(self, program: Program) -> PortableProgram:
+        """Load a program; see `Backend`."""
+        loaded = PortableProgram(program, numerics=self.numerics, threads=self._threads)
+        with self._lock:
+            self._compiles += 1
+        return loaded
