@@ -1,8 +1,8 @@
 """Sizes of the source: what is too long to read at once, and how big the core has grown.
 
-Prints files over 400 lines and functions over 40 as a table; exits 1 where a file passes 700 lines,
-a function 80, or the core 3,000 lines of code (blank lines, comments and docstrings are free: a
-limit must not make anyone explain less).
+Prints files over 400 lines and functions over 40 as a table, and the core against its 3,000 lines
+of code; exits 1 where a file passes 700 lines, a function 80, or the core 3,500.  Blank lines,
+comments and docstrings of the core are free: a limit must not make anyone explain less.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUTSIDE = "ops/foreign/"  # rows that exist only to be imported
 
 FILE_LINES, FILE_MAX = 400, 700
 FUNCTION_LINES, FUNCTION_MAX = 40, 80
-CORE_MAX = 3000
+CORE_LINES, CORE_MAX = 3000, 3500
 
 FREE = {
     tokenize.COMMENT,
@@ -105,9 +105,10 @@ def main() -> int:
     for size in sizes:
         print(f"{size.lines:5} {size.most:5}  {size.what}")
     parts = ", ".join(f"{package} {lines}" for package, lines in core.items())
-    print(f"core: {total} of {CORE_MAX} lines of code ({parts})")
+    over = f", {total - CORE_LINES} too many" if total > CORE_LINES else ""
+    print(f"core: {total} of {CORE_LINES} lines of code{over} ({parts})")
     too_long = [size.what for size in sizes if size.lines > size.most]
-    if total >= CORE_MAX:
+    if total > CORE_MAX:
         too_long.append("the core")
     if too_long:
         print(f"too long: {', '.join(too_long)}", file=sys.stderr)

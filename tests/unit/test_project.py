@@ -146,6 +146,21 @@ def test_what_is_too_long_fails_the_size_report(tmp_path: Path) -> None:
     assert "too long: long.py: endless" in done.stderr
 
 
+def test_a_core_that_outgrows_an_afternoon_fails_the_size_report(tmp_path: Path) -> None:
+    (tmp_path / "mil").mkdir()
+    for part in range(8):
+        lines = [f"x{i} = {i}" for i in range(450)]
+        (tmp_path / "mil" / f"part{part}.py").write_text("\n".join(lines), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "sizes.py", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "core: 3600 of 3000 lines of code, 600 too many" in done.stdout
+
+
 def test_comments_and_docstrings_do_not_make_the_core_larger(tmp_path: Path) -> None:
     (tmp_path / "ir").mkdir()
     text = '"""Two\nlines."""\n\n# why\ndef one():\n    """What."""\n    return 1  # so\n'
