@@ -1,0 +1,185 @@
+"""The tokenizer inside a GGUF file's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from orion_ane.errors import DataError
+from orion_ane.text.bpe import SPLITTINGS, byte_level_bpe
+from orion_ane.text.files import integer
+from orion_ane.text.spm import Kind, Piece, SpmCodec, spm_model, spm_vocabulary
+from orion_ane.text.template import ChatTemplate
+from orion_ane.text.tokenizer import Tokenizer
+from orion_ane.text.vocabulary import BYTE_ALPHABET, Strip, index
+
+PREFIX = "tokenizer.ggml."
+_ENDS = ("eos", "eot", "eom")  # of a text, a turn, a message
+_NAMED = ("bos", "eos", "unknown", "padding")
+_IN_TEMPLATES = {"unknown": "unk", "padding": "pad"}
+Scalar = TypeVar("Scalar", str, int, float)
+
+
+def from_gguf(fields: Mapping[str, object]) -> Tokenizer:
+    """The tokenizer that GGUF metadata describes.
+
+    Args:
+        fields: the file's metadata, keys and values as in the file; other keys than the
+            tokenizer's may be there. What is read: `tokenizer.ggml.` model, pre, tokens, scores,
+            merges, token_type, the ids of special tokens, add_bos_token and add_space_prefix, and
+            `tokenizer.chat_template`.
+
+    Raises:
+        DataError: a kind of vocabulary or a rule to split words that is not supported, or fields
+            that are missing, damaged or do not fit together.
+    """
+    found = _Fields(fields)
+    model = found.text("tokenizer.ggml.model")
+    match model:
+        case "gpt2":
+            return _byte_level(found)
+        case "llama":
+            return _sentencepiece(found)
+        case _:
+            raise DataError("GGUF", f"{PREFIX}model", got=model or "none", want="gpt2 or llama")
+
+
+def _byte_level(fields: _Fields) -> Tokenizer:
+    pre = fields.text("tokenizer.ggml.pre")
+    splitting = SPLITTINGS.get(pre or "")
+    if splitting is None:
+        raise DataError(
+            "GGUF",
+            f"{PREFIX}pre: not a known rule to split words",
+            got=pre or "none",
+            want=", ".join(SPLITTINGS),
+            hint="load the model's own tokenizer.json instead",
+        )
+    names, kinds = fields.tokens()
+    merges = [_merge(merge) for merge in fields.array("merges", str)]
+    # A special token that text can spell, as a byte or by merges, is a token like any other.
+    special = {fields.ids[role] for role in ("bos", *_ENDS) if role in fields.ids}
+    learned = {*BYTE_ALPHABET, *(left + right for left, right in merges)} if special else set()
+    controls = {
+        name: i
+        for i, name in enumerate(names)
+        if kinds[i] in (Kind.CONTROL, Kind.UNKNOWN) or (i in special and name not in learned)
+    }
+    added = [
+        name
+        for name, kind in zip(names, kinds, strict=True)
+        if kind is Kind.USER_DEFINED and name not in controls
+    ]
+    codec, vocabulary = byte_level_bpe(
+        "GGUF", names, merges, controls=controls, added=added, splitting=splitting
+    )
+    # add_space_prefix is SentencePiece's, and llama.cpp, which defines the format, reads it there.
+    return fields.finish(Tokenizer(vocabulary, codec, adds_bos=splitting.adds_bos))
+
+
+def _merge(line: str) -> tuple[str, str]:
+    left, _, right = line.partition(" ")
+    if not left or not right or " " in right:
+        raise DataError("GGUF", f"{PREFIX}merges: not a merge", got=repr(line), want="two pieces")
+    return left, right
+
+
+def _sentencepiece(fields: _Fields) -> Tokenizer:
+    names, kinds = fields.tokens()
+    if Kind.UNKNOWN not in kinds:
+        raise DataError("GGUF", f"{PREFIX}token_type: no token is the unknown one", want="one")
+    scores = fields.array("scores", float)
+    if len(scores) != len(names):
+        raise DataError("GGUF", f"{PREFIX}scores", got=len(scores), want=len(names))
+    pieces = [Piece(*piece) for piece in zip(names, scores, kinds, strict=True)]
+    has_prefix = fields.flag("add_space_prefix", default=True)
+    model = spm_model("GGUF", pieces, dummy_prefix=has_prefix)
+    vocabulary = spm_vocabulary("GGUF", pieces, strip=Strip.ONE if has_prefix else Strip.NONE)
+    # As llama.cpp does it, a text after a control token gets its space too.
+    codec = SpmCodec("GGUF", model, prefix="always")
+    tokenizer = Tokenizer(vocabulary, codec, bos_id=1, eos_ids=(2,), adds_bos=True)
+    return fields.finish(tokenizer)
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """Metadata, each field read as what it must be."""
+
+    fields: Mapping[str, object]
+
+    def text(self, key: str) -> str | None:
+        value = self.fields.get(key)
+        if value is not None and not isinstance(value, str):
+            raise DataError("GGUF", f"{key}: not a text", got=type(value).__name__)
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self.fields.get(PREFIX + key, default)
+        if not isinstance(value, (bool, int)):
+            raise DataError("GGUF", f"{PREFIX}{key}: not a flag", got=type(value).__name__)
+        return bool(value)
+
+    def array(self, key: str, kind: type[Scalar]) -> list[Scalar]:
+        value = self.fields.get(PREFIX + key)
+        items = value.tolist() if isinstance(value, np.ndarray) else value
+        if not isinstance(items, (list, tuple)):
+            got = "none" if value is None else type(value).__name__
+            raise DataError("GGUF", f"{PREFIX}{key}: not an array", got=got)
+        wanted = (int, float) if kind is float else kind
+        bad = next((item for item in items if not isinstance(item, wanted)), None)
+        if bad is not None:
+            raise DataError("GGUF", f"{PREFIX}{key}", got=repr(bad), want=f"{kind.__name__}s")
+        return [kind(item) for item in items]
+
+    def tokens(self) -> tuple[list[str], list[Kind]]:
+        """The names, each there once, and what each token is: normal where the file is silent."""
+        names = self.array("tokens", str)
+        index("GGUF", names)
+        if PREFIX + "token_type" not in self.fields:
+            return names, [Kind.NORMAL] * len(names)
+        numbers = self.array("token_type", int)
+        if len(numbers) != len(names) or not set(numbers) <= set(Kind):
+            got = f"{len(numbers)} of {sorted(set(numbers))[:8]}"
+            raise DataError("GGUF", f"{PREFIX}token_type", got=got, want=f"{len(names)} of 1 to 6")
+        return names, [Kind(number) for number in numbers]
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The ids of special tokens by role, of those that the file names."""
+        count = len(self.array("tokens", str))
+        found: dict[str, int] = {}
+        for role in dict.fromkeys((*_NAMED, *_ENDS)):
+            key = f"{PREFIX}{role}_token_id"
+            token = integer("GGUF", self.fields, key)
+            if token is not None and not 0 <= token < count:
+                raise DataError("GGUF", key, got=token, want=f"0 to {count - 1}")
+            if token is not None:
+                found[role] = token
+        return found
+
+    def finish(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer with the special tokens and the chat template that the file gives."""
+        ids = self.ids
+        bos = ids.get("bos", tokenizer.bos_id)
+        adds_bos = self.flag("add_bos_token", default=tokenizer.adds_bos)
+        if adds_bos and bos is None:
+            raise DataError("GGUF", f"{PREFIX}add_bos_token: there is no BOS", want="its id")
+        ends = tuple(dict.fromkeys(ids[role] for role in _ENDS if role in ids))
+        roles = {"bos": bos, **ids}
+        template = self.text("tokenizer.chat_template")
+        return replace(
+            tokenizer,
+            bos_id=bos,
+            eos_ids=ends or tokenizer.eos_ids,
+            adds_bos=adds_bos,
+            template=None if template is None else ChatTemplate(template),
+            names={
+                f"{_IN_TEMPLATES.get(role, role)}_token": tokenizer.vocabulary.name(token)
+                for role, token in roles.items()
+                if token is not None
+            },
+        )
