@@ -128,8 +128,8 @@ def statements(draw, op: str) -> MilArgs:
     for name, value in literals.items():
         if isinstance(value, float) and abs(value) <= MAX_FP16:
             nodes[name] = const(value, draw(st.sampled_from((DType.FP16, DType.FP32))))
-    opset = draw(st.integers(15, 18))
-    return MilArgs(op, nodes=nodes, literals=literals, tuples=tuples, opset=opset)
+    opset, results = draw(st.integers(15, 18)), draw(st.integers(1, 4))
+    return MilArgs(op, nodes=nodes, literals=literals, tuples=tuples, opset=opset, results=results)
 
 
 @pytest.mark.parametrize("name", sorted(Op.readers))
