@@ -109,7 +109,7 @@ class _Body:
         at = tokens.match
         try:
             results = self._read_results()
-            op = tokens.word("an op")
+            op = self._read_op()
             label = next(iter(results))
             args = self._read_arguments("(", ")", label)
             if (usual := _NAME_ONLY.match(tokens.text, tokens.match.start(1))) is not None:
@@ -140,6 +140,14 @@ class _Body:
             results[name] = of
         tokens.expect("=")
         return results
+
+    def _read_op(self) -> str:
+        tokens = self.tokens
+        at = tokens.match
+        op = tokens.word("an op")
+        if op != "const" and op not in Op.readers:
+            raise tokens.fail("no such op", at=at, got=op)
+        return op
 
     def _new_name(self) -> str:
         tokens = self.tokens
@@ -199,11 +207,8 @@ class _Body:
 
     def _call(self, op: str, args: dict[str, Argument], results: int) -> tuple[Node, ...]:
         """The nodes that a statement spells."""
-        reader = Op.readers.get(op)
-        if reader is None:
-            raise MilError(op, "no such op")
         given = Arguments(args).for_reader(op, self.opset, results)
-        found = reader(given)
+        found = Op.readers[op](given)
         if given.leftover:
             raise MilError(op, "unknown parameter", got=", ".join(given.leftover))
         return found if isinstance(found, tuple) else (found,)

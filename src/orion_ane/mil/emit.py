@@ -12,7 +12,7 @@ from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node
 from orion_ane.ir.spelling import Literal
 from orion_ane.mil.dialect import IOS18, Dialect
-from orion_ane.mil.lex import quoted
+from orion_ane.mil.lex import MAX_TEXT, quoted
 from orion_ane.mil.module import Module
 from orion_ane.mil.names import is_identifier, symbols
 from orion_ane.mil.program import Port
@@ -81,13 +81,19 @@ def _program(
     lines: list[str], dialect: Dialect, build_info: Mapping[str, str] | None, *, short: bool
 ) -> str:
     if short:
-        return "\n".join([*lines, ""])
+        return _checked("\n".join([*lines, ""]))
     head = [f"program({dialect.version})"]
     if build_info is not None:
         text = dialect.scalar("string")
         pairs = ", ".join(f"{{{quoted(key)}, {quoted(v)}}}" for key, v in build_info.items())
         head.append(f"[buildInfo = dict<{text}, {text}>({{{pairs}}})]")
-    return "\n".join([*head, "{", *(f"    {line}" for line in lines), "}", ""])
+    return _checked("\n".join([*head, "{", *(f"    {line}" for line in lines), "}", ""]))
+
+
+def _checked(text: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise MilError("mil", "text too long", got=len(text), want=f"at most {MAX_TEXT}")
+    return text
 
 
 def _body(graph: Graph, dialect: Dialect, opset: int, *, short: bool) -> _Body:
@@ -140,17 +146,17 @@ class _Body:
         else:
             args = dict(zip(call.operands, node.args, strict=True))
         for key, literal in call.consts.items():
-            args[key] = self._param(key, literal, first)
+            args[key] = self._param(call.op, key, literal, first)
         text = self._arguments(dict(sorted(args.items())))
         symbol = self.ends.get(id(node)) or next(self.values)
         self.symbols[id(node)] = symbol
         self._line(self._type(node.type), symbol, f"{call.op}({text})")
 
-    def _param(self, key: str, literal: Literal, first: TensorType | None) -> Payload:
+    def _param(self, op: str, key: str, literal: Literal, first: TensorType | None) -> Payload:
         """`payload`, remembered: a program has few parameters, many times over."""
         known = (key if key in OWN_TYPE else "", repr(literal), first.dtype if first else None)
         if known not in self.params:
-            self.params[known] = payload(key, literal, first, self.opset)
+            self.params[known] = payload(op, key, literal, first, self.opset)
         return self.params[known]
 
     def _arguments(self, args: Mapping[str, Argument]) -> str:

@@ -54,6 +54,7 @@ class Tokens:
         if len(text) > MAX_TEXT:
             raise MilError("mil", "text too long", got=len(text), want=f"at most {MAX_TEXT}")
         self.text = text
+        self.elements = 0
         self.types: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.go_to(0)
 

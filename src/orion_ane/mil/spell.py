@@ -21,7 +21,7 @@ OWN_TYPE = frozenset({"epsilon"})
 """Parameters that may be fp32 beside an fp16 operand, from iOS17 on (MIL reference, 3)."""
 
 
-def payload(key: str, literal: Literal, first: TensorType | None, opset: int) -> Payload:
+def payload(op: str, key: str, literal: Literal, first: TensorType | None, opset: int) -> Payload:
     """A parameter as a constant: a float in the type of the first operand, rounded to nearest.
 
     A parameter that may have a type of its own gets fp32 where fp16 would change it.
@@ -38,29 +38,29 @@ def payload(key: str, literal: Literal, first: TensorType | None, opset: int) ->
     if all(isinstance(e, bool) for e in elements):
         return Const(TensorType(DType.BOOL, shape), np.array(elements, np.bool_).tobytes())
     if all(isinstance(e, int) for e in elements):
-        return Const(TensorType(DType.INT32, shape), _whole(key, elements, DType.INT32))
+        return Const(TensorType(DType.INT32, shape), _whole(op, key, elements, DType.INT32))
     numbers = [float(e) for e in elements if isinstance(e, int | float)]
     if len(numbers) != len(elements) or (first is not None and first.dtype is DType.BOOL):
-        raise MilError("mil", f"{key} has no constant of MIL", got=literal)
+        raise MilError(op, f"{key} has no constant of MIL", got=literal)
     dtype = DType.FP32 if first is None else first.dtype
     if not dtype.is_float:
         if any(number != int(number) for number in numbers):
-            raise MilError("mil", f"{key} does not fit {dtype}", got=literal)
-        return Const(TensorType(dtype, shape), _whole(key, [int(n) for n in numbers], dtype))
+            raise MilError(op, f"{key} does not fit {dtype}", got=literal)
+        return Const(TensorType(dtype, shape), _whole(op, key, [int(n) for n in numbers], dtype))
     if key in OWN_TYPE and opset >= 17 and _narrow(numbers, dtype).tolist() != numbers:
         dtype = DType.FP32
     narrow = _narrow(numbers, dtype)
     wide = np.array(numbers)
     if (np.isfinite(wide) & ~np.isfinite(narrow)).any() or ((wide != 0) & (narrow == 0)).any():
-        raise MilError("mil", f"{key} does not fit {dtype}", got=literal)
+        raise MilError(op, f"{key} does not fit {dtype}", got=literal)
     return Const(TensorType(dtype, shape), narrow.tobytes())
 
 
-def _whole(key: str, elements: Sequence[Scalar], dtype: DType) -> bytes:
+def _whole(op: str, key: str, elements: Sequence[Scalar], dtype: DType) -> bytes:
     try:
         return np.array(elements, dtype.numpy).tobytes()
     except OverflowError:
-        raise MilError("mil", f"{key} does not fit {dtype}", got=elements) from None
+        raise MilError(op, f"{key} does not fit {dtype}", got=elements) from None
 
 
 def _narrow(numbers: Sequence[float], dtype: DType) -> Array:

@@ -18,6 +18,8 @@ from orion_ane.mil.names import TYPE_WORDS
 from orion_ane.ops.leaf import MAX_CONST_ELEMENTS, BlobRef, Const, Weight
 from orion_ane.types import MAX_RANK, DType, TensorType
 
+MAX_ELEMENTS = 1 << 21
+"""Elements that all lists of a text may have together."""
 MAX_OFFSET = 1 << 62
 MAX_SIZE = 1 << 62
 
@@ -128,10 +130,7 @@ def _fitted(dtype: str, elements: Sequence[Scalar]) -> Sequence[Scalar]:
 
 def _rounded(dtype: DType, elements: Sequence[Scalar]) -> Sequence[Scalar]:
     """Floats as the type has them."""
-    try:
-        wide = np.array(elements, np.float64)
-    except OverflowError:
-        raise MilError("mil", f"does not fit {dtype}", got="a number of many digits") from None
+    wide = np.array(elements, np.float64)
     with np.errstate(over="ignore"):
         narrow = wide.astype(dtype.numpy)
     lost = np.isfinite(wide) & ~np.isfinite(narrow)
@@ -202,34 +201,41 @@ def read_constant(tokens: Tokens, label: str) -> Constant | Node:
     if tokens.next == "BLOBFILE":
         found = Node(Weight(label, written.tensor(), _read_reference(tokens)))
     else:
-        bare = read_literal(tokens)
-        try:
-            found = Constant.typed(written, bare.shape, bare.elements)
-        except MilError as error:
-            raise tokens.located(error, at) from None
+        found = _read_typed(tokens, written, at)
     tokens.expect(")")
     return found
 
 
+def _read_typed(tokens: Tokens, written: Written, at: re.Match[str]) -> Constant:
+    bare = read_literal(tokens)
+    try:
+        return Constant.typed(written, bare.shape, bare.elements)
+    except MilError as error:
+        raise tokens.located(error, at) from None
+
+
 def _read_reference(tokens: Tokens) -> BlobRef:
-    """`BLOBFILE(path = string("…"), offset = uint64(64))`."""
+    """`BLOBFILE(path = string("…"), offset = uint64(64))`, in either order."""
+    start = tokens.match
     tokens.advance()
     tokens.expect("(")
-    given: dict[str, Scalar] = {}
+    given: dict[tuple[str, Written], Scalar] = {}
     while not given or tokens.accept(","):
         at = tokens.match
         key = tokens.word("path or offset")
         tokens.expect("=")
-        value = read_constant(tokens, key)
-        kinds = {"path": "string", "offset": "uint64"}
-        fits = isinstance(value, Constant) and value.dtype == kinds.get(key) and not value.shape
-        if key in given or not fits or not isinstance(value, Constant):
-            raise tokens.fail("not a blob reference", at=at, want="a path and an offset")
-        given[key] = value.elements[0]
-    path, offset = given.get("path"), given.get("offset")
-    if not isinstance(path, str) or not isinstance(offset, int):
-        raise tokens.fail("not a blob reference", got=list(given), want="a path and an offset")
+        written = read_type(tokens)
+        tokens.expect("(")
+        if (key, written) in given:
+            raise tokens.fail("parameter is given twice", at=at, got=key)
+        given[key, written] = _read_typed(tokens, written, at).elements[0]
+        tokens.expect(")")
     tokens.expect(")")
+    path = given.pop(("path", Written("string", ())), None)
+    offset = given.pop(("offset", Written("uint64", ())), None)
+    if given or not isinstance(path, str) or not isinstance(offset, int):
+        want = "path = string(…), offset = uint64(…)"
+        raise tokens.fail("not a blob reference", at=start, want=want)
     return BlobRef(path, offset)
 
 
@@ -238,7 +244,11 @@ def read_literal(tokens: Tokens) -> Constant:
     elements: list[Scalar] = []
     if tokens.next != "[":
         return Constant(None, (), (_read_scalar(tokens),))
+    at = tokens.match
     shape = _read_list(tokens, elements, 1)
+    tokens.elements += len(elements)
+    if tokens.elements > MAX_ELEMENTS:
+        raise tokens.fail("too many constants in the text", at=at, want=f"{MAX_ELEMENTS} elements")
     return Constant(None, shape, tuple(elements))
 
 
