@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from ops.samples import ERRORS, ROWS, SAMPLES, Bad, Sample, typed
 from oracles import evaluate64
 
 from orion_ane.errors import ShapeError
-from orion_ane.ir import Graph, MilArgs, Node, Op, verify
-from orion_ane.ops import const, evaluate, evaluate_op, identity, input_
+from orion_ane.ir import Graph, MilArgs, Node, Op, isomorphic, verify
+from orion_ane.mil import DEFAULT_PATH, DIALECTS, emit, parse_graph
+from orion_ane.ops import BlobRef, Input, Weight, const, evaluate, evaluate_op, identity, input_
 from orion_ane.ops.leaf import Leaf
 from orion_ane.ops.rules import held
 from orion_ane.types import DType, TensorType
@@ -150,6 +152,23 @@ def test_a_spelling_reads_back_as_the_same_op_on_the_same_operands(sample, opset
     again = Op.readers[name](args)
     assert (again.op, again.args) == (node.op, node.args)
     assert args.leftover == ()
+
+
+@pytest.mark.parametrize("short", [False, True], ids=["device", "short"])
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+@pytest.mark.parametrize("name", sorted(Op.table))
+def test_a_text_reads_back_as_the_same_graph(name, dialect, short):
+    for sample in (s for s in SAMPLES if s.op.name == name):
+        xs, op = sample.nodes(), sample.op
+        inputs = {f"x{i}": x for i, x in enumerate(xs)}
+        if isinstance(op, Weight):
+            op = replace(op, at=BlobRef(DEFAULT_PATH, 64))
+        y = Node(op, xs)
+        if isinstance(op, Input):
+            inputs["x"] = y
+        graph = Graph(inputs, {"y": y if y.args else identity(y)})
+        text = emit(graph, dialect=dialect, short=short).text
+        assert isomorphic(parse_graph(text), graph), text
 
 
 def test_neg_has_no_statement_of_its_own():
