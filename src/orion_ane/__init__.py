@@ -1,10 +1,36 @@
 """Orion: language models on Apple's Neural Engine, and the very same programs anywhere."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orion_ane.compiler import compile as compile
+    from orion_ane.generate.model import Model as Model
+    from orion_ane.generate.model import load as load
+    from orion_ane.generate.result import Generation as Generation
+    from orion_ane.generate.result import Piece as Piece
+    from orion_ane.runtime.registry import backend as backend
+
 __version__: str
 
+# Public names and where they live.  They are fetched when first asked for, so that whoever wants
+# the compiler alone does not wait for tokenizers.
+_HOMES = {
+    "Generation": "orion_ane.generate.result",
+    "Model": "orion_ane.generate.model",
+    "Piece": "orion_ane.generate.result",
+    "backend": "orion_ane.runtime.registry",
+    "compile": "orion_ane.compiler",
+    "load": "orion_ane.generate.model",
+}
+__all__ = sorted(_HOMES)  # noqa: PLE0605 (static enough)
 
-def __getattr__(name: str) -> str:
-    # Asked for rarely, and the metadata reader is slow to import: so only when asked.
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     if name == "__version__":
         from importlib.metadata import version
 

@@ -41,6 +41,18 @@ class Streamer(Protocol):
         ...
 
 
+class NoText:
+    """The streamer of a model without a tokenizer: ids are all there is."""
+
+    def push(self, token: int) -> str:
+        """Nothing."""
+        return ""
+
+    def flush(self) -> str:
+        """Nothing."""
+        return ""
+
+
 class Checker:
     """Compares a device's logits with those of a reference on the same tokens."""
 

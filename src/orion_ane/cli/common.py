@@ -1,0 +1,79 @@
+"""Options that several commands share, and how they speak to people."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def model_options(command: Command) -> Command:
+    """Add the options that choose a model and a device."""
+    options = [
+        click.option("--model", metavar="NAME|FOLDER|FILE", help="What to load."),
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "ane", "emulator", "cpu"]),
+            default="auto",
+            show_default=True,
+            help="Where to run; auto says what it chose.",
+        ),
+        click.option(
+            "--weights",
+            type=click.Choice(["auto", "fp32", "fp16"]),
+            default="auto",
+            show_default=True,
+            help="How matrices are stored: auto keeps the file's precision (GGUF quants as fp16).",
+        ),
+        click.option(
+            "--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]"
+        ),
+        click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+        click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def say(message: str) -> None:
+    """A line for people, on stderr."""
+    click.echo(message, err=True)
+
+
+@contextmanager
+def graceful_interrupt() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets, to keep work in hand; the second ends at once."""
+    event = threading.Event()
+
+    def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
+        event.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = signal.signal(signal.SIGINT, ask_to_stop)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def read_stdin(what: str) -> str:
+    """All of standard input.
+
+    Raises:
+        UsageError: it is a terminal, where nobody has typed anything yet.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError(f"no {what}: give --{what} TEXT, or pipe it in")
+    return sys.stdin.read()

@@ -1,0 +1,143 @@
+"""orion generate: a prompt in, its continuation out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from orion_ane.cli.common import graceful_interrupt, model_options, read_stdin, say
+from orion_ane.errors import ConfigError
+from orion_ane.generate.model import Model, Stored, load
+from orion_ane.generate.result import Generation, Piece
+from orion_ane.models.registry import available
+
+EXAMPLE = """Example:
+
+  orion generate --model smollm2-135m --prompt "Once upon a time" --max-tokens 40
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@model_options
+@click.option("--prompt", metavar="TEXT", help="What to continue; without it, standard input.")
+@click.option("--max-tokens", type=int, default=128, show_default=True, help="The most new tokens.")
+@click.option(
+    "--temperature", type=float, default=0.0, show_default=True, help="0 takes the likeliest."
+)
+@click.option("--top-k", type=int, help="Draw from the K likeliest tokens.")
+@click.option(
+    "--top-p", type=float, default=1.0, show_default=True, help="Draw from the likeliest share P."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random draws.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; repeatable.")
+@click.option(
+    "--stream/--no-stream",
+    default=None,
+    help="Print as it comes, the default; with --json, one line a piece, if asked for.",
+)
+@click.option("--verify", is_flag=True, help="Compare every logit with fp32 on the way.")
+@click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
+def generate(
+    *,
+    model: str | None,
+    device: str,
+    weights: Stored,
+    threads: int | None,
+    as_json: bool,
+    prompt: str | None,
+    stream: bool | None,
+    download: bool,
+    **options: Any,
+) -> int:
+    """Continue a prompt.
+
+    The continuation goes to standard output, everything else to standard error.
+    """
+    if model is None:
+        raise ConfigError("--model", "not given", want="one of these", hint=_found())
+    text = read_stdin("prompt") if prompt is None else prompt
+    shown = stream if stream is not None else not as_json
+    with load(model, device=device, weights=weights, threads=threads, download=download) as loaded:
+        if device == "auto":
+            say(f"device: {loaded.device} (auto)")
+        for note in loaded.notes:
+            say(f"note: {note}")
+        return _run(loaded, text, options, as_json=as_json, shown=shown)
+
+
+def _run(model: Model, prompt: str, options: dict[str, Any], *, as_json: bool, shown: bool) -> int:
+    with graceful_interrupt() as interrupted:
+        for piece in model.stream(prompt, **options, cancelled=interrupted.is_set):
+            if shown:
+                _show(piece, as_json=as_json)
+            if piece.result is not None:
+                result = piece.result
+    if as_json:
+        click.echo(json.dumps(summary(result), ensure_ascii=False))
+    elif not shown:
+        click.echo(result.text)
+    else:
+        click.echo()
+        say(_figures(result))
+    if len(result.ids) < options["max_tokens"] and result.finish_reason == "length":
+        say(f"note: the context is full after {len(result.ids)} new tokens")
+    return 130 if result.finish_reason == "interrupted" else 0
+
+
+def _show(piece: Piece, *, as_json: bool) -> None:
+    if as_json and piece.result is None:
+        click.echo(json.dumps({"text": piece.text, "id": piece.id}, ensure_ascii=False))
+    elif not as_json:
+        click.echo(piece.text, nl=False)
+    sys.stdout.flush()
+
+
+def summary(result: Generation) -> dict[str, Any]:
+    """A generation as `--json` prints it."""
+    timings = result.timings
+    document: dict[str, Any] = {
+        "text": result.text,
+        "prompt_ids": result.prompt_ids,
+        "ids": result.ids,
+        "finish_reason": result.finish_reason,
+        "device": result.device,
+        "target": None,
+        "seed": result.seed,
+        "prefill_ms": timings.prefill_s * 1e3,
+        "ttft_ms": timings.ttft_ms,
+        "prefill_tokens_per_s": timings.prefill_tokens_per_s,
+        "decode_tokens_per_s": timings.decode_tokens_per_s,
+        "compiles": result.compiles,
+        "programs": result.programs,
+        "evaluations_per_token": result.evaluations_per_token,
+        "weight_bytes_per_token": result.weight_bytes_per_token,
+    }
+    if result.verification is not None:
+        document["max_logit_error"] = result.verification.max_logit_error
+        document["argmax_agreement"] = result.verification.argmax_agreement
+    return document
+
+
+def _figures(result: Generation) -> str:
+    timings = result.timings
+    figures = (
+        f"{len(result.ids)} tokens on {result.device}: first after {timings.ttft_ms:.0f} ms, "
+        f"then {timings.decode_tokens_per_s:.1f} tokens/s"
+    )
+    if result.verification is not None:
+        check = result.verification
+        figures += (
+            f"; against fp32: logits within {check.max_logit_error:.2g}, "
+            f"argmax equal in {check.argmax_agreement:.1%}"
+        )
+    return figures
+
+
+def _found() -> str:
+    models = available()
+    if not models:
+        return "none found here: give a folder or file, or a hub name with --download"
+    return "found here: " + ", ".join(f"{name} ({path})" for name, path in models)

@@ -1,0 +1,272 @@
+"""load(path) -> Model: a checkpoint, its tokenizer and a device, ready to generate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, Self, TypeAlias, Unpack, overload
+
+import numpy as np
+
+from orion_ane.errors import ConfigError, DataError
+from orion_ane.generate.loop import Checker, NoText, Outcome, Streamer, run_loop
+from orion_ane.generate.options import Options, Request
+from orion_ane.generate.programs import Programs
+from orion_ane.generate.result import Generation, Piece
+from orion_ane.generate.session import Session
+from orion_ane.host.sampling import log_softmax
+from orion_ane.models.build import decoder_of, tokenizer_of
+from orion_ane.models.registry import find
+from orion_ane.models.weights import Checkpoint, Report, load_checkpoint, to_fp16
+from orion_ane.nn.blocks import Precision
+from orion_ane.runtime.registry import backend as make_backend
+from orion_ane.text import Tokenizer
+from orion_ane.types import Array, DType
+
+Stored: TypeAlias = Literal["auto", "fp32", "fp16"]
+
+ROW_LANES = 32  # 64-byte rows of fp16: the fewest positions a device with rows computes (limit 4)
+FP32 = Precision(DType.FP32, DType.FP32)
+
+
+def load(
+    path: str,
+    *,
+    device: str = "auto",
+    weights: Stored = "auto",
+    threads: int | None = None,
+    download: bool = False,
+) -> Model:
+    """A model from a name, folder or file.
+
+    Args:
+        path: `gpt2`, `owner/name`, `smollm2-135m`, a Hugging Face folder, a GGUF or llama2.c file.
+        device: `cpu`, `emulator`, `ane`, or `auto`, which says in `Model.device` what it took.
+        weights: how matrices are stored: `auto` keeps the file's own precision on `cpu` (bf16 as
+            fp32, GGUF quants as fp16); the emulator computes in fp16 whatever the file has.
+        threads: how many threads a run uses; None is all.
+        download: whether a name that is not on this machine may be fetched from the hub.
+
+    Raises:
+        ConfigError: no such model or option, or a config that cannot be honoured.
+        CheckpointError: weights missing, left over, damaged or of the wrong shape.
+        DataError: a tokenizer that cannot be read.
+        BackendError: no such device here.
+    """
+    checkpoint = load_checkpoint(find(path, download=download))
+    return Model(checkpoint, device=device, weights=weights, threads=threads)
+
+
+def precision_of(device: str, weights: Stored, stored: str) -> Precision:
+    """The element types of a model's programs on a device, for weights stored so in the file."""
+    if weights not in ("auto", "fp32", "fp16"):
+        raise ConfigError("weights", "no such precision", got=weights, want="auto, fp32 or fp16")
+    if device != "cpu":
+        if weights == "fp32":
+            raise ConfigError(
+                "weights", f"the {device} computes in fp16", got="fp32", hint="take device cpu"
+            )
+        return Precision(DType.FP16, DType.FP16)
+    wide = weights == "fp32" or (weights == "auto" and stored in ("fp32", "bf16"))
+    return FP32 if wide else Precision(DType.FP32, DType.FP16)
+
+
+class Model:
+    """A model on a device.
+
+    Attributes:
+        config: the model's shape.
+        device: the backend that runs it, never `auto`.
+        origin: where the weights came from.
+        notes: what a user should know of the loading (weights that left fp16's range).
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, *, device: str, weights: Stored, threads: int | None
+    ) -> None:
+        """Put a checkpoint on a device; see `load`."""
+        self.config, self.origin = checkpoint.config, checkpoint.origin
+        self._tokenizer = tokenizer_of(checkpoint)
+        self._backend = make_backend(device, threads=threads)
+        self.device = self._backend.name
+        precision = precision_of(self.device, weights, checkpoint.stored)
+        self._original, self._threads = checkpoint.tensors, threads
+        self._tensors = checkpoint.tensors
+        self.notes: tuple[str, ...] = ()
+        if precision.matrices == DType.FP16:
+            self._tensors, report = to_fp16(checkpoint.tensors)
+            self.notes = _notes(report)
+        lanes = 1 if self.device == "cpu" else ROW_LANES
+        decoder = decoder_of(self.config)
+        self._programs = Programs(
+            decoder, self._tensors, self._backend, precision=precision, min_lanes=lanes
+        )
+        self._reference: Programs | None = None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids and back.
+
+        Raises:
+            DataError: the checkpoint has none: prompts must be ids.
+        """
+        if self._tokenizer is None:
+            raise DataError(self.origin, "no tokenizer beside the weights", hint="give ids")
+        return self._tokenizer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unload every program."""
+        self._programs.close()
+        if self._reference is not None:
+            self._reference.close()
+
+    @overload
+    def generate(self, prompt: str | list[int], **options: Unpack[Request]) -> Generation: ...
+    @overload
+    def generate(
+        self, prompt: list[str] | list[list[int]], **options: Unpack[Request]
+    ) -> list[Generation]: ...
+
+    def generate(
+        self, prompt: str | list[int] | list[str] | list[list[int]], **options: Unpack[Request]
+    ) -> Generation | list[Generation]:
+        """The continuation of a prompt, or of each of several; options as `Options` lists them.
+
+        Prompts of unequal length need no padding: each is a sequence of its own, with its own
+        generator from the same seed, so it gives what it gives alone (cases G13, G17).
+
+        Raises:
+            ConfigError: an option means nothing, or a prompt does not fit the context.
+            DataError: no ids, or an id outside the vocabulary.
+        """
+        if isinstance(prompt, str):
+            return self._finish(prompt, options)
+        ids = [part for part in prompt if isinstance(part, int)]
+        if len(ids) == len(prompt):
+            return self._finish(ids, options)
+        if ids:
+            raise ConfigError("prompt", "ids and prompts mixed", want="one kind")
+        return [self._finish(part, options) for part in prompt if not isinstance(part, int)]
+
+    def stream(self, prompt: str | list[int], **options: Unpack[Request]) -> Iterator[Piece]:
+        """The continuation piece by piece, each of whole characters; the last has the result.
+
+        Args:
+            prompt: text, which gets the model's BOS, or ids, which are taken as they are.
+            **options: see `Options`.
+
+        Raises:
+            ConfigError: an option means nothing, or the prompt does not fit the context.
+            DataError: no ids, or an id outside the vocabulary.
+        """
+        request = Options(**options)
+        ids = self.tokenizer.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
+        self._check(ids)
+        return self._stream(ids, request)
+
+    def logits(self, prompt: str | list[int]) -> Array:
+        """The logits after each token, [S, V] in fp32: all at once, nothing generated."""
+        ids = self.tokenizer.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
+        self._check(ids)
+        return self.session().append(ids, all_logits=True)
+
+    def session(self, *, expect: int = 0) -> Session:
+        """A new empty sequence on this model, to be fed ids by hand; see `Session.append`."""
+        return self._session(self._programs, expect=expect)
+
+    def loss(self, text: str | list[int]) -> float:
+        """The mean negative log-probability of each token after the first, in nats."""
+        ids = self.tokenizer.prompt_ids(text) if isinstance(text, str) else list(text)
+        if len(ids) < 2:
+            raise DataError("loss", "too short", got=f"{len(ids)} tokens", want="at least 2")
+        logs = log_softmax(self.logits(ids)[:-1])
+        return float(-logs[np.arange(len(ids) - 1), ids[1:]].mean())
+
+    def _check(self, ids: list[int]) -> None:
+        """Refuse a prompt before any compute (case G01)."""
+        if not ids:
+            raise DataError("prompt", "no ids", hint="give at least the BOS token")
+        if len(ids) > self.config.context:
+            raise ConfigError(
+                "prompt",
+                "longer than the model's context",
+                got=f"{len(ids)} tokens",
+                want=f"at most {self.config.context}",
+                hint="shorten it",
+            )
+        if bad := next((i for i in ids if not 0 <= i < self.config.vocab), None):
+            raise DataError("prompt", "no such id", got=bad, want=f"below {self.config.vocab}")
+
+    def _finish(self, prompt: str | list[int], options: Request) -> Generation:
+        *_, last = self.stream(prompt, **options)
+        assert last.result is not None  # the last piece carries it
+        return last.result
+
+    def _stream(self, prompt: list[int], request: Options) -> Iterator[Piece]:
+        room = self.config.context - len(prompt) + 1  # the last new token is not run itself
+        limit = min(request.max_tokens, room)
+        checker = Checker(self._session(self._reference_programs())) if request.verify else None
+        pieces = run_loop(
+            prompt,
+            request,
+            limit=limit,
+            session=self.session(expect=len(prompt) + limit),
+            streamer=self._streamer(prompt),
+            eos_ids=self.config.eos_ids,
+            checker=checker,
+        )
+        for piece in pieces:
+            if isinstance(piece, Outcome):
+                yield Piece("", result=self._result(prompt, request, piece, checker))
+            else:
+                yield piece
+
+    def _streamer(self, prompt: list[int]) -> Streamer:
+        """Ids to text after a prompt; without a tokenizer, ids are all there is."""
+        return NoText() if self._tokenizer is None else self._tokenizer.stream(prefix_ids=prompt)
+
+    def _result(
+        self, prompt: list[int], request: Options, outcome: Outcome, checker: Checker | None
+    ) -> Generation:
+        return Generation(
+            text=outcome.text,
+            ids=tuple(outcome.ids),
+            prompt_ids=tuple(prompt),
+            finish_reason=outcome.reason,
+            device=self.device,
+            seed=request.seed,
+            timings=outcome.timings,
+            compiles=self._backend.compiles,
+            programs=self._programs.loaded,
+            evaluations_per_token=outcome.evaluations_per_token,
+            weight_bytes_per_token=outcome.weight_bytes_per_token,
+            verification=None if checker is None else checker.verification,
+        )
+
+    def _session(self, programs: Programs, *, expect: int = 0) -> Session:
+        tensors = self._original if programs is self._reference else self._tensors
+        return Session(programs, tensors, expect=expect)
+
+    def _reference_programs(self) -> Programs:
+        """The same model in fp32 on `cpu`, from the weights as the file has them."""
+        if self._reference is None:
+            backend = make_backend("cpu", threads=self._threads)
+            self._reference = Programs(
+                decoder_of(self.config), self._original, backend, precision=FP32
+            )
+        return self._reference
+
+
+def _notes(report: Report) -> tuple[str, ...]:
+    """What fp16 did to weights: every tensor that is damaged by name, and what became 0 in sum."""
+    damaged = [str(loss) for loss in report.losses if loss.overflowed or loss.non_finite]
+    lost = sum(loss.underflowed for loss in report.losses)
+    if lost:
+        tensors = sum(loss.underflowed > 0 for loss in report.losses)
+        damaged.append(f"{lost} weights in {tensors} tensors are too small for fp16 and become 0")
+    return tuple(damaged)

@@ -1,0 +1,142 @@
+"""One sequence on a device: tokens in, logits out, with the cache between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from orion_ane.errors import ConfigError, DataError
+from orion_ane.generate.kv_cache import KVCache
+from orion_ane.generate.programs import MAX_LANES, Programs, as_lanes
+from orion_ane.models.decoder import MASKED
+from orion_ane.types import Array
+
+MIN_CACHED = 64
+MAX_EXPECTED = 512  # room taken ahead of need; past it the cache doubles as it fills
+
+
+class Session:
+    """A growing sequence; each `append` runs its tokens and returns logits.
+
+    Attributes:
+        evaluations: programs run so far.
+        weight_bytes: bytes of weights those runs read.
+    """
+
+    def __init__(
+        self, programs: Programs, tensors: Mapping[str, Array], *, expect: int = 0
+    ) -> None:
+        """Start an empty sequence that will grow to about `expect` tokens."""
+        config = programs.decoder.config
+        self._programs, self._tensors, self._expect = programs, tensors, expect
+        self._cache = KVCache(
+            config.layers, programs.decoder.kv_channels, programs.precision.compute
+        )
+        self.evaluations = 0
+        self.weight_bytes = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens so far."""
+        return self._cache.length
+
+    def append(self, ids: Sequence[int], *, all_logits: bool = False) -> Array:
+        """Run tokens after those so far.
+
+        Returns:
+            The logits after the last token, [V], or after each, [S, V]; fp32.
+
+        Raises:
+            ConfigError: the sequence would outgrow the model's context.
+            DataError: no token, or an id outside the vocabulary.
+        """
+        config = self._programs.decoder.config
+        if not ids:
+            raise DataError("tokens", "nothing to run", got="no ids")
+        if min(ids) < 0 or max(ids) >= config.vocab:
+            bad = next(i for i in ids if not 0 <= i < config.vocab)
+            raise DataError("tokens", "no such id", got=bad, want=f"0 to {config.vocab - 1}")
+        if self.length + len(ids) > config.context:
+            raise ConfigError(
+                "context",
+                "sequence too long",
+                got=f"{self.length + len(ids)} tokens",
+                want=f"at most {config.context}",
+                hint="shorten the prompt or ask for fewer tokens",
+            )
+        rows: list[Array] = []
+        for start in range(0, len(ids), MAX_LANES):
+            chunk = ids[start : start + MAX_LANES]
+            last = start + len(chunk) == len(ids)
+            hidden = self._run_body(chunk)
+            if all_logits:
+                rows.append(self._run_head(hidden))
+            elif last:
+                rows.append(self._run_head(hidden[-1:]))
+        logits = np.concatenate(rows)
+        return logits if all_logits else logits[-1]
+
+    def _run_body(self, ids: Sequence[int]) -> Array:
+        """The hidden vectors of new tokens, [S, C]; the cache grows by them."""
+        programs, decoder, count = self._programs, self._programs.decoder, len(ids)
+        lanes = programs.lanes_for(count)
+        self._reserve(count)
+        dtype = programs.precision.compute
+        start = self.length
+        positions = np.minimum(start + np.arange(lanes), decoder.config.context - 1)
+        embedded = decoder.embed(self._tensors, np.asarray(ids), positions[:count])
+        x = as_lanes(embedded, lanes, dtype.numpy)
+        shared = {
+            "mask": _causal(lanes, MASKED[dtype], dtype.numpy),
+            "mask_cache": self._cache_mask(lanes),
+        }
+        tables = decoder.tables(positions)
+        shared |= {name: table.astype(dtype.numpy) for name, table in tables.items()}
+        new: dict[str, Array] = {}
+        for layers in programs.slices:
+            kernel = programs.body(layers, lanes, self._cache.capacity)
+            caches = {
+                name: self._cache.ports[name]
+                for i in layers
+                for name in (f"k_cache_{i:02d}", f"v_cache_{i:02d}")
+            }
+            outputs = kernel.executable.run({"x": x, **shared, **caches})
+            x = outputs.pop("hidden")
+            new |= outputs
+            self.evaluations += 1
+            self.weight_bytes += kernel.weight_bytes
+        self._cache.append(new, count)
+        return x[0, :, 0, :count].T
+
+    def _run_head(self, hidden: Array) -> Array:
+        """Logits [S, V] of hidden vectors [S, C]."""
+        programs, count = self._programs, len(hidden)
+        lanes = programs.lanes_for(count)
+        kernel = programs.head(lanes)
+        port = as_lanes(hidden, lanes, programs.precision.compute.numpy)
+        logits = kernel.executable.run({"hidden": port})["logits"]
+        self.evaluations += 1
+        self.weight_bytes += kernel.weight_bytes
+        return np.ascontiguousarray(logits[0, :, 0, :count].T, dtype=np.float32)
+
+    def _reserve(self, count: int) -> None:
+        """Room in the cache for what this run must see, and for what is expected."""
+        config = self._programs.decoder.config
+        need = max(self.length + count, min(self._expect, MAX_EXPECTED, config.context))
+        capacity = MIN_CACHED
+        while capacity < need:
+            capacity *= 2
+        # Every position ever cached is below the context, so the last bucket may stop there.
+        self._cache.reserve(min(capacity, -(-config.context // 32) * 32))
+
+    def _cache_mask(self, lanes: int) -> Array:
+        dtype = self._programs.precision.compute
+        mask = np.full((1, 1, lanes, self._cache.capacity), MASKED[dtype], dtype.numpy)
+        mask[..., : self.length] = 0
+        return mask
+
+
+def _causal(lanes: int, masked: float, dtype: np.dtype[np.generic]) -> Array:
+    """[1,1,S,S]: each lane sees itself and those before."""
+    return np.triu(np.full((lanes, lanes), masked), 1).astype(dtype)[None, None]

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from toys import toy_gpt2, toy_llama
+
+import orion_ane
+from orion_ane.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    return str(toy_gpt2(tmp_path_factory.mktemp("gpt2")))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return str(toy_llama(tmp_path_factory.mktemp("llama")))
+
+
+def orion(capfd, *words):
+    code = main(["generate", *words])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulator"])
+@pytest.mark.parametrize("model", ["gpt2", "llama"])
+def test_json_holds_what_the_contract_names(request, capfd, model, device):
+    path = request.getfixturevalue(model)
+    words = ["--model", path, "--device", device, "--prompt", "ab", "--max-tokens", "6", "--json"]
+    code, out, err = orion(capfd, *words)
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    assert document["device"] == device
+    assert document["seed"] == 0
+    assert len(document["ids"]) == 6 or document["finish_reason"] == "stop"
+    assert document["prompt_ids"][-2:] == orion_ane.load(path, device="cpu").tokenizer.encode("ab")
+    assert document["evaluations_per_token"] == 2  # a body and a head
+    assert document["programs"] == document["compiles"] > 2
+    assert document["weight_bytes_per_token"] > 10_000
+    for key in ("text", "prefill_ms", "ttft_ms", "decode_tokens_per_s", "target"):
+        assert key in document
+
+
+def test_text_goes_to_stdout_and_the_rest_to_stderr(capfd, gpt2):
+    plain = ["--model", gpt2, "--prompt", "ab", "--max-tokens", "5"]
+    code, streamed, err = orion(capfd, *plain)
+    assert code == 0
+    assert "device: cpu (auto)" in err
+    assert "tokens/s" in err
+    _, whole, _ = orion(capfd, *plain, "--no-stream")
+    assert whole == streamed
+    with orion_ane.load(gpt2, device="cpu") as model:
+        assert model.generate("ab", max_tokens=5).text + "\n" == whole
+
+
+def test_json_lines_stream(capfd, gpt2):
+    words = ["--model", gpt2, "--prompt", "ab", "--max-tokens", "4", "--json", "--stream"]
+    code, out, _ = orion(capfd, *words)
+    *pieces, last = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert "".join(piece["text"] for piece in pieces) == last["text"]
+
+
+def test_a_seed_repeats_and_another_differs_G17(capfd, gpt2):
+    def ids(seed):
+        words = ["--model", gpt2, "--prompt", "ab", "--max-tokens", "12", "--temperature", "1.5"]
+        return json.loads(orion(capfd, *words, "--seed", seed, "--json")[1])["ids"]
+
+    assert ids("7") == ids("7") != ids("8")
+
+
+def test_an_empty_prompt_starts_from_bos_U11(capfd, gpt2):
+    words = ["--model", gpt2, "--prompt", "", "--max-tokens", "2", "--json"]
+    code, out, _ = orion(capfd, *words)
+    assert code == 0
+    assert json.loads(out)["prompt_ids"] == [256]
+
+
+def test_the_prompt_may_come_from_stdin(capfd, gpt2, monkeypatch, tmp_path):
+    source = tmp_path / "prompt.txt"
+    source.write_text("  ab ")
+    with source.open() as handle:
+        monkeypatch.setattr(sys, "stdin", handle)
+        words = ["--model", gpt2, "--max-tokens", "2", "--json"]
+        code, out, _ = orion(capfd, *words)
+    assert code == 0
+    with orion_ane.load(gpt2, device="cpu") as model:
+        assert json.loads(out)["prompt_ids"] == model.tokenizer.prompt_ids("  ab ")
+
+
+def test_a_prompt_of_the_whole_context_is_taken_and_one_more_is_refused_G01(capfd, gpt2):
+    words = ["--model", gpt2, "--json", "--max-tokens", "5"]
+    code, out, err = orion(capfd, *words, "--prompt", "a" * 64)
+    assert code == 0
+    assert len(json.loads(out)["ids"]) <= 1
+    code, out, err = orion(capfd, *words, "--prompt", "a" * 65)
+    assert (code, out) == (2, "")
+    assert err == (
+        "orion: prompt: longer than the model's context: got 65 tokens, want at most 64\n"
+        "  hint: shorten it\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--temperature", "-1"], "temperature: out of range"),
+        (["--top-p", "2"], "top-p: out of range"),
+        (["--top-k", "0"], "top-k: out of range"),
+        (["--max-tokens", "0"], "max tokens: out of range"),
+        (["--max-tokens", "many"], "'many' is not a valid integer"),
+        (["--stop", ""], "stop: empty text"),
+        (["--seed", "-3"], "seed: out of range"),
+        (["--device", "gpu"], "'gpu' is not one of"),
+        (["--nonsense"], "No such option"),
+        (["--device", "emulator", "--weights", "fp32"], "the emulator computes in fp16"),
+    ],
+)
+def test_impossible_options_give_one_message_and_exit_2(capfd, gpt2, words, message):
+    code, out, err = orion(capfd, "--model", gpt2, "--prompt", "a", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_the_neural_engine_is_refused_where_there_is_none_A25(capfd, gpt2):
+    code, out, err = orion(capfd, "--model", gpt2, "--prompt", "a", "--device", "ane")
+    assert (code, out) == (2, "")
+    assert "emulator" in err
+    assert "cpu" in err
+
+
+def test_without_a_model_it_says_which_there_are(capfd):
+    code, _, err = orion(capfd, "--prompt", "a")
+    assert code == 2
+    assert "--model: not given" in err
+    assert "found here" in err
+
+
+def test_a_model_that_is_not_there_is_an_error_U09(capfd):
+    code, _, err = orion(capfd, "--model", "/nope", "--prompt", "a")
+    assert code == 2
+    assert "/nope" in err
+
+
+def test_debug_shows_the_trace(capfd):
+    code, _, err = orion(capfd, "--model", "/nope", "--prompt", "a", "--debug")
+    assert code == 2
+    assert "Traceback" in err
+
+
+def test_verify_compares_with_fp32(capfd, gpt2):
+    words = ["--model", gpt2, "--device", "emulator", "--prompt", "ab", "--max-tokens", "5"]
+    code, out, _ = orion(capfd, *words, "--verify", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert 0 < document["max_logit_error"] < 0.5
+    assert 0 <= document["argmax_agreement"] <= 1
+
+
+def test_ctrl_c_leaves_the_text_so_far(tmp_path):
+    path = toy_gpt2(tmp_path, context=4096)
+    script = "import sys; from orion_ane.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = ["generate", "--model", str(path), "--prompt", "a", "--max-tokens", "4000"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *words, "--temperature", "1", "--device", "cpu"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+    )
+    first = process.stdout.read(5)
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(first + rest) < 3000
+    assert rest.endswith(b"\n")
+    assert b"Traceback" not in err
+
+
+def test_help_names_every_option_of_the_contract(capfd):
+    code, out, _ = orion(capfd, "--help")
+    assert code == 0
+    for flag in ("--model", "--device", "--prompt", "--max-tokens", "--temperature", "--top-k"):
+        assert flag in out
+    for flag in ("--top-p", "--stop", "--seed", "--json", "--stream", "--verify", "--threads"):
+        assert flag in out
+
+
+def test_a_reader_that_leaves_is_no_error(gpt2):
+    script = "import sys; from orion_ane.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = ["generate", "--model", gpt2, "--prompt", "a", "--max-tokens", "60", "--device", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 0
+    assert b"Traceback" not in err
+    assert b"BrokenPipe" not in err
+
+
+def test_it_starts_quickly_enough_to_be_pleasant():
+    """Not a timing: help must not import what only a run needs."""
+    code = (
+        "import sys, orion_ane.cli.main as m; m.main(['--help']);"
+        "print([n for n in ('numba', 'torch', 'transformers') if n in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert out.stdout.splitlines()[-1] == "[]"
