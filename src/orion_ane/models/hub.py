@@ -19,7 +19,7 @@ WANTED = ("*.json", "model*.safetensors", "tokenizer.model", "merges.txt", "*.ji
 
 
 def cache_folder() -> Path:
-    """Where downloaded models lie: HF_HUB_CACHE, else `hub` in HF_HOME, else in the user's cache."""
+    """Where downloaded models lie: HF_HUB_CACHE, else `hub` in HF_HOME or in the user's cache."""
     env = os.environ
     if chosen := env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE"):
         return Path(os.path.expandvars(chosen)).expanduser()
