@@ -42,7 +42,7 @@ def test_json_holds_what_the_contract_names(request, capfd, model, device):
     assert len(document["ids"]) == 6 or document["finish_reason"] == "stop"
     assert document["prompt_ids"][-2:] == orion_ane.load(path, device="cpu").tokenizer.encode("ab")
     assert document["evaluations_per_token"] == 2  # a body and a head
-    assert document["programs"] == document["compiles"] > 2
+    assert document["programs"] == document["compiles"] >= 2
     assert document["weight_bytes_per_token"] > 10_000
     for key in ("text", "prefill_ms", "ttft_ms", "decode_tokens_per_s", "target"):
         assert key in document

@@ -33,21 +33,31 @@ def check_logits(rows, logits, near):
             assert total == pytest.approx(row["logsumexp"], abs=near)
 
 
+@pytest.fixture(scope="module")
+def stories_path(data_dir):
+    return str(data_dir / "stories260K/stories260K.bin")
+
+
+@pytest.fixture(scope="module")
+def stories(stories_path):
+    with orion_ane.load(stories_path, device="cpu") as model:
+        yield model
+
+
 class TestStories260K:
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def want(self, data_dir):
         return golden(data_dir, "stories260K/golden.json")
 
-    @pytest.fixture(scope="class")
-    def model(self, data_dir):
-        with orion_ane.load(str(data_dir / "stories260K/stories260K.bin"), device="cpu") as model:
-            yield model
+    @pytest.fixture
+    def model(self, stories):
+        return stories
 
     def test_greedy_ids_and_text_are_the_golden_ones(self, model, want):
         ids = want["greedy"]["ids"]
-        got = model.generate("", max_tokens=len(ids) - 1)
+        got = model.generate("", max_tokens=len(ids))
         assert list(got.prompt_ids) == want["greedy"]["prompt_ids"]
-        assert [*got.prompt_ids, *got.ids] == ids
+        assert [*got.prompt_ids, *got.ids][: len(ids)] == ids  # the text has one token more
         assert got.text == want["greedy"]["text"]
 
     def test_logits_are_the_golden_ones(self, model, want):
@@ -69,11 +79,10 @@ class TestStories260K:
         assert mean == pytest.approx(train["loss"], abs=1e-5)
 
     def test_the_emulator_stays_close_and_chooses_alike_where_it_is_clear(
-        self, model, data_dir, want
+        self, model, stories_path, want
     ):
         ids = want["greedy"]["ids"]
-        path = str(data_dir / "stories260K/stories260K.bin")
-        with orion_ane.load(path, device="emulator") as emulated:
+        with orion_ane.load(stories_path, device="emulator") as emulated:
             got = emulated.logits(ids)
         check_logits(want["logits"], got, FP16_STORAGE)
         exact = model.logits(ids)
@@ -82,24 +91,27 @@ class TestStories260K:
         assert clear.mean() > 0.5
         assert (got.argmax(1) == exact.argmax(1))[clear].all()
 
-    def test_verify_reports_the_distance_from_fp32(self, data_dir):
-        path = str(data_dir / "stories260K/stories260K.bin")
-        with orion_ane.load(path, device="emulator") as emulated:
+    def test_verify_reports_the_distance_from_fp32(self, stories_path):
+        with orion_ane.load(stories_path, device="emulator") as emulated:
             check = emulated.generate("", max_tokens=12, verify=True).verification
         assert 0 < check.max_logit_error < FP16_STORAGE
         assert check.argmax_agreement == 1
 
 
+@pytest.fixture(scope="module")
+def gpt2_mini(data_dir):
+    with orion_ane.load(str(data_dir / "gpt2-mini"), device="cpu", weights="fp32") as model:
+        yield model
+
+
 class TestGPT2Mini:
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def want(self, data_dir):
         return golden(data_dir, "gpt2-mini/golden.json")
 
-    @pytest.fixture(scope="class")
-    def model(self, data_dir):
-        path = str(data_dir / "gpt2-mini")
-        with orion_ane.load(path, device="cpu", weights="fp32") as model:
-            yield model
+    @pytest.fixture
+    def model(self, gpt2_mini):
+        return gpt2_mini
 
     def test_every_case(self, model, want):
         for case in want["cases"]:
@@ -134,7 +146,7 @@ def smollm2():
 
 
 class TestSmolLM2:
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def want(self, data_dir):
         return golden(data_dir, "smollm2/golden.json")
 

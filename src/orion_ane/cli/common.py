@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -47,6 +48,17 @@ def model_options(command: Command) -> Command:
 def say(message: str) -> None:
     """A line for people, on stderr."""
     click.echo(message, err=True)
+
+
+def show(text: str, *, end: str = "\n") -> None:
+    """Text on stdout, at once; the command ends quietly where the reader left, as `| head` does."""
+    try:
+        click.echo(text, nl=False)
+        click.echo(end, nl=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # also for the last flush
+        raise click.exceptions.Exit(0) from None
 
 
 @contextmanager

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from orion_ane.cli.common import graceful_interrupt, model_options, read_stdin, say
+from orion_ane.cli.common import graceful_interrupt, model_options, read_stdin, say, show
 from orion_ane.errors import ConfigError
-from orion_ane.generate.model import Model, Stored, load
+from orion_ane.generate.model import Stored, load
 from orion_ane.generate.result import Generation, Piece
 from orion_ane.models.registry import available
 
@@ -61,38 +61,32 @@ def generate(
     text = read_stdin("prompt") if prompt is None else prompt
     shown = stream if stream is not None else not as_json
     with load(model, device=device, weights=weights, threads=threads, download=download) as loaded:
-        if device == "auto":
-            say(f"device: {loaded.device} (auto)")
-        for note in loaded.notes:
-            say(f"note: {note}")
-        return _run(loaded, text, options, as_json=as_json, shown=shown)
+        with graceful_interrupt() as interrupted:
+            pieces = loaded.stream(text, **options, cancelled=interrupted.is_set)
+            if device == "auto":
+                say(f"device: {loaded.device} (auto)")
+            for note in loaded.notes:
+                say(f"note: {note}")
+            result = _follow(pieces, as_json=as_json, shown=shown)
+        if len(result.ids) < options["max_tokens"] and result.finish_reason == "length":
+            say(f"note: the context is full after {len(result.ids)} new tokens")
+        return 130 if result.finish_reason == "interrupted" else 0
 
 
-def _run(model: Model, prompt: str, options: dict[str, Any], *, as_json: bool, shown: bool) -> int:
-    with graceful_interrupt() as interrupted:
-        for piece in model.stream(prompt, **options, cancelled=interrupted.is_set):
-            if shown:
-                _show(piece, as_json=as_json)
-            if piece.result is not None:
-                result = piece.result
+def _follow(pieces: Iterable[Piece], *, as_json: bool, shown: bool) -> Generation:
+    """Print the pieces as they come, or the whole at the end, and give the result."""
+    for piece in pieces:
+        if piece.result is not None:
+            result = piece.result
+        elif shown:
+            line = json.dumps({"text": piece.text, "id": piece.id}, ensure_ascii=False)
+            show(line if as_json else piece.text, end="\n" if as_json else "")
     if as_json:
-        click.echo(json.dumps(summary(result), ensure_ascii=False))
-    elif not shown:
-        click.echo(result.text)
+        show(json.dumps(summary(result), ensure_ascii=False))
     else:
-        click.echo()
+        show("" if shown else result.text)
         say(_figures(result))
-    if len(result.ids) < options["max_tokens"] and result.finish_reason == "length":
-        say(f"note: the context is full after {len(result.ids)} new tokens")
-    return 130 if result.finish_reason == "interrupted" else 0
-
-
-def _show(piece: Piece, *, as_json: bool) -> None:
-    if as_json and piece.result is None:
-        click.echo(json.dumps({"text": piece.text, "id": piece.id}, ensure_ascii=False))
-    elif not as_json:
-        click.echo(piece.text, nl=False)
-    sys.stdout.flush()
+    return result
 
 
 def summary(result: Generation) -> dict[str, Any]:

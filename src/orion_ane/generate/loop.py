@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -93,7 +93,7 @@ def run_loop(
     limit: int,
     session: Runs,
     streamer: Streamer,
-    eos_ids: Sequence[int],
+    eos_ids: Collection[int],
     checker: Checker | None = None,
     clock: Clock = time.perf_counter,
 ) -> Iterator[Piece | Outcome]:

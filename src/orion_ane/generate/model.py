@@ -103,6 +103,12 @@ class Model:
         self._reference: Programs | None = None
 
     @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end a text: the config's, and those the tokenizer ends a turn with."""
+        ends = () if self._tokenizer is None else self._tokenizer.eos_ids
+        return frozenset({*self.config.eos_ids, *ends})
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """Text to ids and back.
 
@@ -217,7 +223,7 @@ class Model:
             limit=limit,
             session=self.session(expect=len(prompt) + limit),
             streamer=self._streamer(prompt),
-            eos_ids=self.config.eos_ids,
+            eos_ids=self.eos_ids,
             checker=checker,
         )
         for piece in pieces:

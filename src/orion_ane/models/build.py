@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orion_ane import text
 from orion_ane.models.config import GPT2Config, ModelConfig
 from orion_ane.models.decoder import Decoder
@@ -19,9 +21,18 @@ def decoder_of(config: ModelConfig) -> Decoder:
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer | None:
     """The tokenizer that a checkpoint's files declare; None where they have none.
 
+    The config's BOS serves where the tokenizer names none, to start from an empty prompt.
+
     Raises:
         DataError: its files are damaged, or of a kind that is not supported.
     """
+    found = _declared(checkpoint)
+    if found is None or found.bos_id is not None:
+        return found
+    return replace(found, bos_id=checkpoint.config.bos_id)
+
+
+def _declared(checkpoint: Checkpoint) -> Tokenizer | None:
     match checkpoint.tokenizer:
         case TokenizerFiles(kind="llama2c", files=files):
             (path,) = files.values()
