@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from toys import VOCAB, toy_gpt2, toy_llama
+
+import orion_ane
+from orion_ane.errors import ConfigError, DataError
+from orion_ane.generate.programs import Programs
+from orion_ane.generate.session import MIN_CACHED, Session
+from orion_ane.models.build import decoder_of
+from orion_ane.models.weights import load_checkpoint
+from orion_ane.nn.blocks import Precision
+from orion_ane.runtime.registry import backend
+from orion_ane.types import DType
+
+FP32 = Precision(DType.FP32, DType.FP32)
+CACHE_SPLITS = 1e-4  # case G19
+
+
+@pytest.fixture(scope="module", params=[toy_gpt2, toy_llama], ids=["gpt2", "llama"])
+def checkpoint(request, tmp_path_factory):
+    return load_checkpoint(request.param(tmp_path_factory.mktemp("toy"), context=200))
+
+
+def programs(checkpoint, **options):
+    device = backend(options.pop("device", "cpu"))
+    precision = options.pop("precision", FP32)
+    decoder = decoder_of(checkpoint.config)
+    return Programs(decoder, checkpoint.tensors, device, precision=precision, **options)
+
+
+def ids_of(count):
+    return np.random.default_rng(2).integers(0, VOCAB, count).tolist()
+
+
+@pytest.mark.parametrize("splits", [(1,) * 9, (4, 5), (8, 1), (33, 1, 40, 126)])
+def test_any_way_to_cut_a_sequence_gives_its_logits_G19(checkpoint, splits):
+    ids = ids_of(sum(splits))
+    whole = Session(programs(checkpoint), checkpoint.tensors).append(ids, all_logits=True)
+    session = Session(programs(checkpoint), checkpoint.tensors)
+    start, rows = 0, []
+    for count in splits:
+        rows.append(session.append(ids[start : start + count], all_logits=True))
+        start += count
+    assert np.concatenate(rows) == pytest.approx(whole, abs=CACHE_SPLITS)
+
+
+def test_the_last_logits_are_those_of_the_last_position_G03(checkpoint):
+    ids = ids_of(7)
+    rows = Session(programs(checkpoint), checkpoint.tensors).append(ids, all_logits=True)
+    last = Session(programs(checkpoint), checkpoint.tensors).append(ids)
+    assert last.shape == (VOCAB,)
+    assert last == pytest.approx(rows[-1], abs=CACHE_SPLITS)
+    assert int(last.argmax()) == int(rows[-1].argmax())
+
+
+def test_layers_may_be_spread_over_programs(checkpoint):
+    ids = ids_of(10)
+    one = Session(programs(checkpoint), checkpoint.tensors)
+    split = Session(programs(checkpoint, layers_per_program=1), checkpoint.tensors)
+    assert (one.append(ids) == split.append(ids)).all()
+    assert (one.evaluations, split.evaluations) == (2, 3)
+    assert one.weight_bytes == split.weight_bytes
+
+
+def test_all_programs_read_one_file(checkpoint):
+    made = programs(checkpoint)
+    kernels = [made.body(made.slices[0], 1, 64), made.body(made.slices[0], 32, 64), made.head(1)]
+    files = [dict(k.executable.program.weights) for k in kernels]
+    (first,) = files[0].values()
+    assert all(next(iter(f.values())) is first for f in files)
+
+
+def test_lanes_come_in_buckets(checkpoint):
+    narrow, wide = programs(checkpoint), programs(checkpoint, min_lanes=32)
+    counts = (1, 2, 32, 33, 129, 5000)
+    assert [narrow.lanes_for(n) for n in counts] == [1, 32, 32, 128, 512, 512]
+    assert [wide.lanes_for(n) for n in counts] == [32, 32, 32, 128, 512, 512]
+
+
+def test_a_one_token_run_in_spare_lanes_equals_the_run_of_one_lane_A05(checkpoint):
+    fp16 = Precision(DType.FP16, DType.FP16)
+    narrow = programs(checkpoint, device="emulator", precision=fp16)
+    wide = programs(checkpoint, device="emulator", precision=fp16, min_lanes=32)
+    rows = [Session(p, checkpoint.tensors).append([5]) for p in (narrow, wide)]
+    assert rows[1] == pytest.approx(rows[0], abs=0.02)
+
+
+def test_the_cache_grows_as_it_fills_and_keeps_what_it_has(checkpoint):
+    made = programs(checkpoint)
+    session = Session(made, checkpoint.tensors)
+    ids = ids_of(MIN_CACHED + 10)
+    stepwise = [session.append([i]) for i in ids]
+    whole = Session(made, checkpoint.tensors).append(ids, all_logits=True)
+    assert np.stack(stepwise) == pytest.approx(whole, abs=CACHE_SPLITS)
+    capacities = {key[3] for key in made._kernels if key[0] == "body"}
+    assert capacities == {MIN_CACHED, 2 * MIN_CACHED}
+
+
+def test_the_whole_context_can_be_filled_and_no_more(checkpoint):
+    session = Session(programs(checkpoint), checkpoint.tensors)
+    session.append(ids_of(199))
+    session.append([1])
+    with pytest.raises(ConfigError, match="201 tokens, want at most 200"):
+        session.append([1])
+
+
+@pytest.mark.parametrize("bad", [[], [-1], [VOCAB], [3, VOCAB + 4]])
+def test_ids_that_are_not_tokens_are_refused(checkpoint, bad):
+    with pytest.raises(DataError):
+        Session(programs(checkpoint), checkpoint.tensors).append(bad)
+
+
+def test_a_model_without_a_tokenizer_takes_ids(tmp_path):
+    folder = toy_gpt2(tmp_path)
+    (folder / "tokenizer.json").unlink()
+    with orion_ane.load(str(folder), device="cpu") as model:
+        got = model.generate([1, 2, 3], max_tokens=4)
+        assert len(got.ids) == 4 or got.finish_reason == "stop"
+        assert got.text == ""
+        with pytest.raises(DataError, match="no tokenizer"):
+            model.generate("text")
+
+
+def test_weights_that_overflow_fp16_are_named_N17(tmp_path):
+    folder = toy_gpt2(tmp_path)
+    from safetensors.numpy import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors["h.0.mlp.c_fc.weight"][0, 0] = 1e6
+    save_file(tensors, folder / "model.safetensors")
+    with orion_ane.load(str(folder), device="emulator") as model:
+        assert any("layers.0.w1" in note and "overflow" in note for note in model.notes)
+    with orion_ane.load(str(folder), device="cpu") as model:
+        assert model.notes == ()
