@@ -24,7 +24,7 @@ from orion_ane.types import DType, TensorType
 
 BOOL, FP16, FP32, INT32 = DType.BOOL, DType.FP16, DType.FP32, DType.INT32
 
-EXAMPLES = int(os.environ.get("ORION_FUZZ", "20"))
+EXAMPLES = int(os.environ.get("ORION_FUZZ", "15"))
 """For each row and element type; ORION_FUZZ=1000 hunts."""
 FP32_SUMS = 2e-6
 """Two orders of summing, or two libraries' transcendental functions, in fp32."""

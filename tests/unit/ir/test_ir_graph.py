@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ops.samples import typed
 from strategies import feeds, graphs, weight_feeds
@@ -18,6 +18,7 @@ from orion_ane.ops import BlobRef, Weight, const, evaluate, exp, identity, input
 from orion_ane.types import DType
 
 DEEP = 50_000
+EXAMPLES = 40
 
 
 def x_of(label: str = "x") -> Node:
@@ -48,6 +49,7 @@ def unshared(graph: Graph) -> Graph:
 # order
 
 
+@settings(max_examples=EXAMPLES)
 @given(graphs())
 def test_every_node_is_listed_once_after_its_operands(graph):
     place = {id(node): i for i, node in enumerate(graph.nodes)}
@@ -59,6 +61,7 @@ def test_every_node_is_listed_once_after_its_operands(graph):
     assert set(place) == used | ends  # and nothing that no output needs
 
 
+@settings(max_examples=EXAMPLES)
 @given(graphs())
 def test_equal_graphs_list_alike(graph):
     assert [n.op for n in rebuilt(graph).nodes] == [n.op for n in graph.nodes]
@@ -140,6 +143,7 @@ def test_a_graph_and_its_nodes_are_frozen():
 # verify
 
 
+@settings(max_examples=EXAMPLES)
 @given(graphs())
 def test_what_is_built_is_true(graph):
     verify(graph)
@@ -182,17 +186,20 @@ def test_one_weight_has_one_type():
 # isomorphic
 
 
+@settings(max_examples=EXAMPLES)
 @given(graphs())
 def test_a_graph_is_isomorphic_to_itself_rebuilt(graph):
     assert isomorphic(graph, rebuilt(graph))
     assert isomorphic(rebuilt(graph), graph)
 
 
+@settings(max_examples=EXAMPLES)
 @given(graphs(max_nodes=8))
 def test_sharing_does_not_matter(graph):
     assert isomorphic(graph, unshared(graph))
 
 
+@settings(max_examples=EXAMPLES)
 @given(st.data(), graphs(max_nodes=8), graphs(max_nodes=8))
 def test_what_is_isomorphic_computes_the_same(data, a, b):
     if isomorphic(a, b):
