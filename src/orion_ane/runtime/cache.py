@@ -1,0 +1,97 @@
+"""Loaded programs, kept for the next who asks, the longest unused closed first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+from orion_ane.errors import ConfigError
+from orion_ane.mil.program import Program
+from orion_ane.runtime.backend import Backend, Executable
+
+DEFAULT_CAPACITY = 100
+"""A process holds about 119 programs on the device (paper, limit 5); some are not the cache's."""
+
+
+@dataclass(frozen=True)
+class CacheCounts:
+    """How often a program was compiled, found, and closed to make room."""
+
+    compiles: int = 0
+    hits: int = 0
+    evictions: int = 0
+
+
+class ProgramCache:
+    """Executables of one backend by code, weights and port names; at most `capacity` are loaded.
+
+    The executables are the cache's: ask for one before each use rather than keep it, since it is
+    closed when `capacity` others were asked for after it.  Threads may share a cache; one that
+    asks while another's program compiles waits.
+
+    Raises:
+        ConfigError: `capacity` is not a whole number from 1 up.
+    """
+
+    def __init__(self, backend: Backend, *, capacity: int = DEFAULT_CAPACITY) -> None:
+        if capacity < 1:
+            raise ConfigError("cache", "no room for a program", got=capacity, want="at least 1")
+        self.backend, self.capacity = backend, capacity
+        self._counts = CacheCounts()
+        self._loaded: OrderedDict[Hashable, Executable] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, program: Program) -> Executable:
+        """The program loaded: the one that is there already, or a new one.
+
+        Other weights are another program here; to exchange them without compiling is the caller's
+        choice, by `Executable.reload`.
+
+        Raises:
+            MilError: the backend cannot read the program.
+            BudgetError: it has no room for another, though this cache has.
+        """
+        key = (program.code_key, program.weights_key, program.inputs, program.outputs)
+        with self._lock:
+            found = self._loaded.get(key)
+            if found is not None:
+                self._loaded.move_to_end(key)
+                self._counts = replace(self._counts, hits=self._counts.hits + 1)
+                return found
+            while len(self._loaded) >= self.capacity:  # first, so that the bound holds throughout
+                self._loaded.popitem(last=False)[1].close()
+                self._counts = replace(self._counts, evictions=self._counts.evictions + 1)
+            made = self.backend.compile(program)
+            self._loaded[key] = made
+            self._counts = replace(self._counts, compiles=self._counts.compiles + 1)
+            return made
+
+    @property
+    def counts(self) -> CacheCounts:
+        """What has happened so far."""
+        return self._counts
+
+    def __len__(self) -> int:
+        """How many programs are loaded."""
+        return len(self._loaded)
+
+    def close(self) -> None:
+        """Unload every program; the cache may be used again."""
+        with self._lock:
+            while self._loaded:
+                self._loaded.popitem()[1].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
