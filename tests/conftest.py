@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files in golden/")
+    parser.addoption("--backend", action="append", help="run tests/backends on this device alone")
 
 
 @pytest.fixture
