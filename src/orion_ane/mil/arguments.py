@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
+from orion_ane.errors import MilError
 from orion_ane.ir.node import Node
 from orion_ane.ir.spelling import Literal, MilArgs
 from orion_ane.mil.written import DTYPES, Constant
@@ -23,12 +24,16 @@ class Arguments(Mapping[str, Node]):
     number.
     """
 
-    def __init__(self, args: dict[str, Argument]) -> None:
-        self._args = args
+    def __init__(self, op: str, args: dict[str, Argument]) -> None:
+        self._op, self._args = op, args
         self._single = {key: v for key, v in args.items() if not isinstance(v, tuple)}
 
     def __getitem__(self, key: str) -> Node:
-        return self._node(self._single[key])
+        try:
+            return self._node(self._single[key])
+        except MilError as error:
+            what = f"{key}: {error.what}"
+            raise MilError(self._op, what, got=error.got, hint=error.hint) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._single)
@@ -39,7 +44,7 @@ class Arguments(Mapping[str, Node]):
     def __contains__(self, key: object) -> bool:
         return key in self._single
 
-    def for_reader(self, op: str, opset: int, results: int) -> MilArgs:
+    def for_reader(self, opset: int, results: int) -> MilArgs:
         """What `Op.read` takes."""
         literals: dict[str, Literal] = {}
         for key, value in self._single.items():
@@ -54,7 +59,7 @@ class Arguments(Mapping[str, Node]):
             if isinstance(value, tuple)
         }
         return MilArgs(
-            op, nodes=self, literals=literals, tuples=tuples, opset=opset, results=results
+            self._op, nodes=self, literals=literals, tuples=tuples, opset=opset, results=results
         )
 
     def _node(self, value: Value) -> Node:

@@ -207,7 +207,7 @@ class _Body:
 
     def _call(self, op: str, args: dict[str, Argument], results: int) -> tuple[Node, ...]:
         """The nodes that a statement spells."""
-        given = Arguments(args).for_reader(op, self.opset, results)
+        given = Arguments(op, args).for_reader(self.opset, results)
         found = Op.readers[op](given)
         if given.leftover:
             raise MilError(op, "unknown parameter", got=", ".join(given.leftover))

@@ -111,7 +111,7 @@ class Tokens:
         if len(token) > MAX_NUMBER:
             raise self.fail("number too long", want=f"at most {MAX_NUMBER} characters")
         try:
-            value = _number(token)
+            value = number(token)
         except (ValueError, OverflowError):
             raise self.fail("not a number", got=token) from None
         self.advance()
@@ -176,8 +176,14 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _number(token: str) -> int | float:
-    unsigned = token.lstrip("+-").lower()
+def number(token: str) -> int | float:
+    """The value of a number's token.
+
+    Raises:
+        ValueError: it is none.
+        OverflowError: it is a float that float64 does not hold.
+    """
+    unsigned = (token[1:] if token[:1] in ("+", "-") else token).lower()
     if unsigned in _SPECIAL:
         return -_SPECIAL[unsigned] if token[0] == "-" else _SPECIAL[unsigned]
     if unsigned.startswith("0x"):

@@ -12,7 +12,7 @@ from orion_ane.ir.spelling import Literal, Scalar
 from orion_ane.mil.dialect import Dialect
 from orion_ane.mil.lex import quoted
 from orion_ane.ops.leaf import Const
-from orion_ane.types import Array, DType, TensorType
+from orion_ane.types import DType, TensorType
 
 Payload: TypeAlias = Const | str | tuple[()]
 """A constant of a text: a value, a string, or the empty list, which no value is."""
@@ -22,12 +22,12 @@ OWN_TYPE = frozenset({"epsilon"})
 
 
 def payload(op: str, key: str, literal: Literal, first: TensorType | None, opset: int) -> Payload:
-    """A parameter as a constant: a float in the type of the first operand, rounded to nearest.
+    """A parameter as a constant: a float in the type of the first operand, exactly.
 
-    A parameter that may have a type of its own gets fp32 where fp16 would change it.
+    A parameter that may have a type of its own is fp32 where fp16 would change it.
 
     Raises:
-        MilError: the value does not fit the type, or would become 0 in it.
+        MilError: no type that the parameter may have holds the value.
     """
     if isinstance(literal, str):
         return literal
@@ -35,37 +35,35 @@ def payload(op: str, key: str, literal: Literal, first: TensorType | None, opset
     if not elements:
         return ()
     shape = (len(elements),) if isinstance(literal, tuple) else ()
-    if all(isinstance(e, bool) for e in elements):
-        return Const(TensorType(DType.BOOL, shape), np.array(elements, np.bool_).tobytes())
-    if all(isinstance(e, int) for e in elements):
-        return Const(TensorType(DType.INT32, shape), _whole(op, key, elements, DType.INT32))
-    numbers = [float(e) for e in elements if isinstance(e, int | float)]
-    if len(numbers) != len(elements) or (first is not None and first.dtype is DType.BOOL):
-        raise MilError(op, f"{key} has no constant of MIL", got=literal)
-    dtype = DType.FP32 if first is None else first.dtype
-    if not dtype.is_float:
-        if any(number != int(number) for number in numbers):
-            raise MilError(op, f"{key} does not fit {dtype}", got=literal)
-        return Const(TensorType(dtype, shape), _whole(op, key, [int(n) for n in numbers], dtype))
-    if key in OWN_TYPE and opset >= 17 and _narrow(numbers, dtype).tolist() != numbers:
-        dtype = DType.FP32
-    narrow = _narrow(numbers, dtype)
-    wide = np.array(numbers)
-    if (np.isfinite(wide) & ~np.isfinite(narrow)).any() or ((wide != 0) & (narrow == 0)).any():
-        raise MilError(op, f"{key} does not fit {dtype}", got=literal)
-    return Const(TensorType(dtype, shape), narrow.tobytes())
+    for dtype in _dtypes(key, elements, first, opset):
+        data = _held(elements, dtype)
+        if data is not None:
+            return Const(TensorType(dtype, shape), data)
+    raise MilError(op, f"{key} does not fit its type", got=literal, want=first)
 
 
-def _whole(op: str, key: str, elements: Sequence[Scalar], dtype: DType) -> bytes:
+def _dtypes(
+    key: str, elements: Sequence[Scalar], first: TensorType | None, opset: int
+) -> tuple[DType, ...]:
+    """The element types that a parameter may have, in the order of preference."""
+    if all(isinstance(element, bool) for element in elements):
+        return (DType.BOOL,)
+    if all(isinstance(element, int) for element in elements):
+        return (DType.INT32,)
+    natural = DType.FP32 if first is None else first.dtype
+    return (natural, DType.FP32) if key in OWN_TYPE and opset >= 17 else (natural,)
+
+
+def _held(elements: Sequence[Scalar], dtype: DType) -> bytes | None:
+    """The elements in the type, or None where it has not all of them."""
     try:
-        return np.array(elements, dtype.numpy).tobytes()
-    except OverflowError:
-        raise MilError(op, f"{key} does not fit {dtype}", got=elements) from None
-
-
-def _narrow(numbers: Sequence[float], dtype: DType) -> Array:
-    with np.errstate(over="ignore"):
-        return np.array(numbers).astype(dtype.numpy)
+        with np.errstate(over="ignore"):
+            value = np.array(elements, dtype.numpy)
+    except (OverflowError, ValueError):  # an integer too large; not a number
+        return None
+    pairs = zip(value.tolist(), elements, strict=True)
+    same = all(v == e or (v != v and e != e) for v, e in pairs)  # noqa: PLR0124 (NaN is itself)
+    return value.tobytes() if same else None
 
 
 def device_text(constant: Payload, dialect: Dialect) -> tuple[str, str]:
