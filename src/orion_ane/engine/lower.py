@@ -19,7 +19,7 @@ from orion_ane.ir.node import Node
 from orion_ane.ops.leaf import Const, Input, Weight
 from orion_ane.ops.linear import Conv1x1, Matmul
 from orion_ane.ops.shape import Cast, Identity, Reshape, Slice, Transpose
-from orion_ane.types import Array, DType, TensorType
+from orion_ane.types import Array, DType
 
 Numerics: TypeAlias = Literal["fp16", "fp32"]
 
@@ -109,8 +109,9 @@ class _Lowering:
 
     def _weight(self, weight: Weight) -> Array:
         found = self.weights.get(weight)
-        if found is None or TensorType.of(found) != weight.of:
-            got = None if found is None else TensorType.of(found)
+        want = (weight.of.dtype.numpy, weight.of.shape)
+        if found is None or (found.dtype, found.shape) != want:
+            got = None if found is None else f"{found.dtype}{list(found.shape)}"
             raise ShapeError(f"weight {weight.label}", "no fitting value", got=got, want=weight.of)
         return np.require(found, requirements=["C", "A"])
 
@@ -132,7 +133,7 @@ class _Lowering:
             return None
         match node.op:
             case Reshape() | Transpose() | Slice():  # moved as stored: an fp16 weight stays fp16
-                return np.ascontiguousarray(node.op.eval((known[0],)))
+                return np.asarray(node.op.eval((known[0],)), order="C")
             case Cast(to=DType.FP16):  # `_is_same` took the casts that keep more
                 return known[0].astype(np.float16 if self.rounds else np.float32)
         function, rounded = function_of(node), self._rounder(node)

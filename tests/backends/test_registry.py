@@ -1,0 +1,48 @@
+"""Devices by name."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from orion_ane.errors import BackendError, ConfigError
+from orion_ane.runtime import BACKENDS, backend, registry
+from orion_ane.runtime.backends.cpu import Cpu
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_has_the_name_it_goes_by(name):
+    assert backend(name).name == name
+
+
+def test_auto_says_what_it_took():
+    assert backend("auto").name == "cpu"
+
+
+@pytest.mark.parametrize("name", ["ane", "gpu", ""])
+def test_a_device_that_is_not_there_is_refused_with_the_others_named(name):
+    with pytest.raises(BackendError) as refused:
+        backend(name)
+    assert str(refused.value) == f"device {name}: not available here: want auto, emulator or cpu"
+
+
+@pytest.mark.parametrize("name", [*BACKENDS, "auto"])
+def test_options_reach_the_device(name):
+    with pytest.raises(ConfigError, match="threads: no such number of threads: got 0"):
+        backend(name, threads=0)
+    with pytest.raises(TypeError):
+        backend(name, colour="red")
+
+
+class Outside(Cpu):
+    name = "outside"
+
+
+def test_another_package_may_bring_a_device(monkeypatch):
+    entry = EntryPoint("outside", f"{__name__}:Outside", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: EntryPoints([entry]))
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Outside)
+    assert backend("outside", threads=1).name == "outside"
+    with pytest.raises(BackendError, match="want auto, emulator, cpu or outside"):
+        backend("ane")
