@@ -135,8 +135,10 @@ def const(value: ArrayLike, dtype: DType) -> Node:
     if dtype.is_float:
         limit = float(np.finfo(dtype.numpy).max)
         wrong, want = np.isfinite(wide) & ~np.isfinite(array), f"at most {limit}"
+        hint = f"a mask takes -inf or -{limit} in this type"
     else:
-        wrong, want = array != wide, "values that the type holds exactly"
+        wrong, want, hint = array != wide, "values that the type holds exactly", None
     if np.any(wrong):
-        raise ShapeError("const", f"does not fit {dtype}", got=wide[wrong].item(0), want=want)
+        got = wide[wrong].item(0)
+        raise ShapeError("const", f"does not fit {dtype}", got=got, want=want, hint=hint)
     return Node(Const(TensorType(dtype, array.shape), array.tobytes()))
