@@ -98,6 +98,13 @@ def test_the_gate_pins_every_dependency_to_a_version_that_the_project_admits() -
             assert wanted.specifier.contains(pins[wanted.name.lower()]), wanted
 
 
+def test_a_version_that_the_readme_names_is_the_one_the_gate_runs() -> None:
+    pins = {str(pin) for pin in CONSTRAINTS}
+    named = re.findall(r"[\w-]+==[\w.]+", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert named
+    assert set(named) <= pins
+
+
 def test_hooks_are_local() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     assert {repo["repo"] for repo in config["repos"]} == {"local"}
