@@ -1,10 +1,11 @@
-"""Fetch Llama 2's vocabulary for the tokenizer tests.
+"""Fetch Llama 2's vocabulary, and a few others, for the tokenizer tests.
 
 Use: python tools/fetch_llama_vocab.py [FOLDER]
 
-The vocabulary is Meta's and may not be shipped here, but llama.cpp's own test files carry it, and
-those travel inside a source distribution. This takes that one file out of it, checks its hash and
-keeps it in FOLDER (else $ORION_LLAMA_VOCAB, else .cache/llama-vocab). The archive is about 70 MB.
+The vocabularies are Meta's and others' and may not be shipped here, but llama.cpp's own tests carry
+them, and those travel inside a source distribution. This takes them out of it, with the ids that
+llama.cpp expects (`.inp`, `.out`), and keeps them in FOLDER, else in $ORION_LLAMA_VOCAB, else in
+.cache/llama-vocab. The archive has 77 MB, what is kept 18 MB.
 """
 
 from __future__ import annotations
@@ -16,56 +17,59 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
-REQUIREMENT = "llama-cpp-python==0.3.36"
-NAME = "ggml-vocab-llama-spm.gguf"
-MEMBER = f"vendor/llama.cpp/models/{NAME}"
-SHA256 = "16c3724582d59aa8bf84711894e833f916ee46a31d80e21312759c48bf8d0e69"
-MAX_BYTES = 16 << 20
+PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
+ARCHIVE_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
+MODELS = PurePosixPath("vendor/llama.cpp/models")
+VOCABULARIES = ("llama-spm", "gpt-2", "llama-bpe", "qwen2", "starcoder", "phi-3")
+NAMES = {f"ggml-vocab-{name}.gguf{end}" for name in VOCABULARIES for end in ("", ".inp", ".out")}
+MAX_BYTES = 16 << 20  # of one file
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def download(folder: Path) -> Path:
-    """The source distribution, downloaded by pip into `folder`, nothing built or installed."""
-    package = REQUIREMENT.partition("==")[0]
+    """The source distribution, downloaded by pip into `folder`; nothing is built or installed."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
-    # Only this package must be a source; what pip needs to read its metadata may be wheels.
-    subprocess.run([*command, "--no-binary", package, REQUIREMENT], check=True)
+    # Only this package must be a source: what pip needs to read its metadata may be wheels.
+    subprocess.run([*command, "--no-binary", PACKAGE, f"{PACKAGE}=={VERSION}"], check=True)
     (archive,) = folder.glob("*.tar.gz")
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != ARCHIVE_SHA256:
+        sys.exit(f"{archive.name}: not the archive we know: sha256 {found}, want {ARCHIVE_SHA256}")
     return archive
 
 
-def extract(archive: Path) -> bytes:
-    """The vocabulary's bytes."""
+def members(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """The wanted files by name."""
     with tarfile.open(archive) as tar:
         for member in tar:
-            if member.name.partition("/")[2] == MEMBER and member.isfile():
-                if member.size > MAX_BYTES:
-                    sys.exit(f"{archive.name}: {MEMBER} has {member.size} bytes")
+            path = PurePosixPath(*PurePosixPath(member.name).parts[1:])
+            if path.parent == MODELS and path.name in NAMES and member.size <= MAX_BYTES:
                 file = tar.extractfile(member)
-                assert file is not None
-                return file.read()
-    sys.exit(f"{archive.name}: no member {MEMBER}")
+                if file is not None:
+                    yield path.name, file.read()
 
 
 def main() -> None:
-    """Leave the vocabulary in the folder, unless it is there already."""
+    """Leave the vocabularies in the folder, unless they are there already."""
     default = os.environ.get("ORION_LLAMA_VOCAB", ROOT / ".cache" / "llama-vocab")
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", nargs="?", type=Path, default=Path(default))
-    target = parser.parse_args().folder / NAME
-    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == SHA256:
-        print(f"{target}: already there")
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        data = extract(download(Path(scratch)))
-    found = hashlib.sha256(data).hexdigest()
-    if found != SHA256:
-        sys.exit(f"{NAME}: not the file the tests know: got sha256 {found}, want {SHA256}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(data)
-    print(f"{target}: {len(data)} bytes")
+    folder: Path = parser.parse_args().folder
+    missing = {name for name in NAMES if not (folder / name).is_file()}
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            for name, data in members(download(Path(scratch))):
+                (folder / name).write_bytes(data)
+                missing.discard(name)
+    if missing:
+        sys.exit(f"the archive lacks {', '.join(sorted(missing))}")
+    print(f"{folder}: {len(NAMES)} files")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ from typing import Literal
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from orion_ane.errors import DataError
-from orion_ane.text.codec import END, MARK, LibraryCodec, alias, library_errors
+from orion_ane.text.codec import Aliases, LibraryCodec, library_errors
 from orion_ane.text.vocabulary import BYTE_ALPHABET, Vocabulary, byte_level
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -71,7 +70,7 @@ def byte_level_bpe(
 
     Args:
         where: the file, for messages.
-        names: the tokens in the byte alphabet, by id.
+        names: the tokens in the byte alphabet, by id, checked.
         merges: pairs of pieces, best first.
         controls: the ids of control tokens by name.
         added: tokens that are found in any text, whatever the merges say.
@@ -81,10 +80,9 @@ def byte_level_bpe(
         DataError: a merge of unknown pieces, or one that makes a control token.
     """
     ids = {name: i for i, name in enumerate(names) if name is not None and name not in controls}
-    if any(MARK in name or END in name for name in (*ids, *controls)):
-        raise DataError(where, "a token holds a noncharacter", got="U+FFFE or U+FFFF")
     absent = frozenset(byte for byte, char in enumerate(BYTE_ALPHABET) if char not in ids)
-    ids |= {alias(token): token for token in controls.values()}
+    aliases = Aliases.beside(where, ids)
+    ids |= {aliases.of(token): token for token in controls.values()}
     with library_errors(where, "not a table of merges"):
         model = models.BPE(ids, list(merges), ignore_merges=splitting.whole_words)
         library = Library(model)
@@ -93,14 +91,14 @@ def byte_level_bpe(
             library.normalizer = normalizers.NFC()
         verbatim = [AddedToken(name, normalized=False) for name in added]
         library.add_tokens(verbatim)
-        special = [AddedToken(alias(token), normalized=False) for token in controls.values()]
+        special = [AddedToken(aliases.of(token), normalized=False) for token in controls.values()]
         library.add_special_tokens(special)
     literal = {*added, *controls}
     pieces = tuple(
         None if name is None else name.encode() if name in literal else byte_level(name)
         for name in names
     )
-    return LibraryCodec(library, absent), Vocabulary(pieces, controls)
+    return LibraryCodec(library, aliases, absent), Vocabulary(pieces, controls)
 
 
 def _pre_tokenizer(splitting: Splitting) -> pre_tokenizers.PreTokenizer:

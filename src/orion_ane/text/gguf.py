@@ -60,15 +60,14 @@ def _byte_level(fields: _Fields) -> Tokenizer:
             hint="load the model's own tokenizer.json instead",
         )
     names, kinds = fields.tokens()
-    merges = [_merge(merge) for merge in fields.array("merges", str)]
-    # A special token that text can spell, as a byte or by merges, is a token like any other.
+    merges = _merges(fields.array("merges", str))
+    hidden = {i for i, kind in enumerate(kinds) if kind in (Kind.CONTROL, Kind.UNKNOWN)}
     special = {fields.ids[role] for role in ("bos", *_ENDS) if role in fields.ids}
-    learned = {*BYTE_ALPHABET, *(left + right for left, right in merges)} if special else set()
-    controls = {
-        name: i
-        for i, name in enumerate(names)
-        if kinds[i] in (Kind.CONTROL, Kind.UNKNOWN) or (i in special and name not in learned)
-    }
+    if not special <= hidden:
+        # One that text can spell, as a byte or by merges, is a token like any other.
+        learned = {*BYTE_ALPHABET, *map("".join, merges)}
+        hidden |= {i for i in special if names[i] not in learned}
+    controls = {names[i]: i for i in sorted(hidden)}
     added = [
         name
         for name, kind in zip(names, kinds, strict=True)
@@ -81,17 +80,23 @@ def _byte_level(fields: _Fields) -> Tokenizer:
     return fields.finish(Tokenizer(vocabulary, codec, adds_bos=splitting.adds_bos))
 
 
-def _merge(line: str) -> tuple[str, str]:
-    left, _, right = line.partition(" ")
-    if not left or not right or " " in right:
-        raise DataError("GGUF", f"{PREFIX}merges: not a merge", got=repr(line), want="two pieces")
-    return left, right
+def _merges(lines: list[str]) -> list[tuple[str, str]]:
+    """The pairs, best first."""
+    merges = [(left, right) for left, _, right in (line.partition(" ") for line in lines)]
+    for line, (left, right) in zip(lines, merges, strict=True):
+        if not left or not right or " " in right:
+            raise DataError("GGUF", f"{PREFIX}merges", got=repr(line), want="two pieces each")
+    return merges
 
 
 def _sentencepiece(fields: _Fields) -> Tokenizer:
     names, kinds = fields.tokens()
-    if Kind.UNKNOWN not in kinds:
-        raise DataError("GGUF", f"{PREFIX}token_type: no token is the unknown one", want="one")
+    # SentencePiece wants one unknown token. Some files call unused ids unknown, or it a control.
+    kinds = [Kind.CONTROL if kind is Kind.UNKNOWN else kind for kind in kinds]
+    unknown = fields.ids.get("unknown", 0)
+    if kinds[unknown] is not Kind.CONTROL:
+        raise DataError("GGUF", f"{PREFIX}token_type: no unknown token", got=names[unknown])
+    kinds[unknown] = Kind.UNKNOWN
     scores = fields.array("scores", float)
     if len(scores) != len(names):
         raise DataError("GGUF", f"{PREFIX}scores", got=len(scores), want=len(names))
@@ -129,11 +134,11 @@ class _Fields:
         if not isinstance(items, (list, tuple)):
             got = "none" if value is None else type(value).__name__
             raise DataError("GGUF", f"{PREFIX}{key}: not an array", got=got)
-        wanted = (int, float) if kind is float else kind
-        bad = next((item for item in items if not isinstance(item, wanted)), None)
-        if bad is not None:
-            raise DataError("GGUF", f"{PREFIX}{key}", got=repr(bad), want=f"{kind.__name__}s")
-        return [kind(item) for item in items]
+        others = set(map(type, items)) - {kind, int if kind is float else kind}
+        if others:
+            got = ", ".join(sorted(other.__name__ for other in others))
+            raise DataError("GGUF", f"{PREFIX}{key}", got=got, want=f"only {kind.__name__}")
+        return list(map(kind, items))
 
     def tokens(self) -> tuple[list[str], list[Kind]]:
         """The names, each there once, and what each token is: normal where the file is silent."""
@@ -145,7 +150,8 @@ class _Fields:
         if len(numbers) != len(names) or not set(numbers) <= set(Kind):
             got = f"{len(numbers)} of {sorted(set(numbers))[:8]}"
             raise DataError("GGUF", f"{PREFIX}token_type", got=got, want=f"{len(names)} of 1 to 6")
-        return names, [Kind(number) for number in numbers]
+        kinds = {int(kind): kind for kind in Kind}
+        return names, [kinds[number] for number in numbers]
 
     @cached_property
     def ids(self) -> dict[str, int]:

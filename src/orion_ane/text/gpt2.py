@@ -13,7 +13,7 @@ from orion_ane.text.vocabulary import (
     BYTE_ALPHABET,
     GPT2_BYTE_ORDER,
     MAX_TOKENS,
-    check_lengths,
+    check_names,
     index,
     place,
 )
@@ -34,7 +34,7 @@ def from_gpt2_files(vocab: Path | str, merges: Path | str) -> Tokenizer:
     for name, token in ids.items():
         if type(token) is not int:
             raise DataError(where, f"{name!r} has no id", got=repr(token), want="a number")
-    check_lengths(where, ids)
+    check_names(where, ids)
     return _tokenizer(where, place(where, ids), read_merges(Path(merges)))
 
 

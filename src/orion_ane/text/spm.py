@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from sentencepiece import SentencePieceProcessor
 
@@ -35,8 +34,7 @@ class Kind(IntEnum):
     BYTE = 6
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece as its vocabulary spells it."""
 
     name: str
@@ -184,8 +182,8 @@ def spm_model(
 
 
 def _serialised(piece: Piece) -> bytes:
-    name, score, kind = piece.name.encode(), float(piece.score), int(piece.kind)
-    return _field(1, _field(1, name) + _field(2, score) + _field(3, kind))
+    score_and_kind = _SCORE_AND_KIND.pack(2 << 3 | 5, piece.score, 3 << 3, piece.kind)
+    return _field(1, _field(1, piece.name.encode()) + score_and_kind)
 
 
 def _normalizer(
@@ -197,12 +195,13 @@ def _normalizer(
     return _field(3, b"".join(set_flags))
 
 
-def _field(number: int, value: float | bytes) -> bytes:
-    """A field in the wire format of protocol buffers: an integer, a float32 or bytes."""
+_SCORE_AND_KIND = struct.Struct("<BfBB")  # fields 2, a float32, and 3, a small integer
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    """A field in the wire format of protocol buffers: an integer or bytes."""
     if isinstance(value, bytes):
         return _varint(number << 3 | 2) + _varint(len(value)) + value
-    if isinstance(value, float):
-        return _varint(number << 3 | 5) + struct.pack("<f", value)
     return _varint(number << 3) + _varint(value)
 
 

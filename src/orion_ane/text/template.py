@@ -11,6 +11,7 @@ from jinja2 import Template, TemplateError
 
 from orion_ane.errors import DataError
 from orion_ane.text import fuel
+from orion_ane.text.codec import NONCHARACTERS
 from orion_ane.text.sandbox import Meter, Sandbox
 
 Message: TypeAlias = Mapping[str, object]
@@ -28,7 +29,6 @@ _FAILURES = (
     TypeError,
     ValueError,
 )
-_NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 
 class ChatTemplate:
@@ -96,7 +96,7 @@ class _Guard:
         any_name = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
         self._name = re.compile(any_name)
         self._is_needed = bool(names) and any(map(self._name.search, texts))
-        unused = [c for c in _NONCHARACTERS if not any(c in text for text in texts)]
+        unused = [c for c in NONCHARACTERS if not any(c in text for text in texts)]
         if self._is_needed and len(unused) < 2:
             raise DataError("chat", "the messages hold every noncharacter", want="text")
         self._open, self._close = unused[:2] if self._is_needed else ("", "")

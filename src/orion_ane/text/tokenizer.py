@@ -55,16 +55,20 @@ class Tokenizer:
         _check_unicode(text)
         return self.codec.encode(self._split(text) if specials else [text] if text else [])
 
-    def prompt_ids(self, text: str) -> list[int]:
+    def prompt_ids(self, text: str, *, specials: bool = False) -> list[int]:
         """The ids to start a generation from: BOS where the model wants one, then the text.
 
         An empty prompt starts from BOS, or else from the token that ends a text (case U11).
+
+        Args:
+            text: any text.
+            specials: as for `encode`: a conversation that is written out already wants it.
 
         Raises:
             DataError: as `encode`, or an empty prompt where there is neither token.
         """
         start = [] if self.bos_id is None else [self.bos_id]
-        ids = self.encode(text)
+        ids = self.encode(text, specials=specials)
         if ids:
             return start + ids if self.adds_bos else ids
         start = start or list(self.eos_ids[:1])

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 
 from orion_ane.errors import DataError
-from orion_ane.text.codec import END, MARK, LibraryCodec, alias, library_errors
+from orion_ane.text.codec import Aliases, LibraryCodec, library_errors
 from orion_ane.text.files import read_json
 from orion_ane.text.tokenizer import Tokenizer
 from orion_ane.text.vocabulary import (
@@ -19,7 +19,7 @@ from orion_ane.text.vocabulary import (
     Strip,
     Vocabulary,
     byte_level,
-    check_lengths,
+    check_names,
     place,
 )
 
@@ -50,14 +50,13 @@ def _read(where: str, document: Json, specials: Sequence[str]) -> Tokenizer:
     added = _added(document, learned, specials)
     document = document | {"added_tokens": added}
     ids = learned | {token["content"]: token["id"] for token in added}
-    check_lengths(where, ids)
-    if any(MARK in name or END in name for name in ids):
-        raise DataError(where, "a token holds a noncharacter", got="U+FFFE or U+FFFF")
+    check_names(where, ids)
     names = place(where, ids)
     controls = {token["content"]: token["id"] for token in added if token["special"]}
-    library = Library.from_str(json.dumps(_with_aliases(document, controls), ensure_ascii=False))
+    aliases = Aliases.beside(where, ids)
+    library = Library.from_str(json.dumps(_with_aliases(document, controls, aliases)))
     for name, token in ids.items():
-        found = library.token_to_id(alias(token) if name in controls else name)
+        found = library.token_to_id(aliases.of(token) if name in controls else name)
         if found != token:
             raise DataError(where, f"{name!r} has another id", got=found, want=token)
     prints, strip = _printing(where, document)
@@ -69,7 +68,7 @@ def _read(where: str, document: Json, specials: Sequence[str]) -> Tokenizer:
     bos = _leading_special(where, document)
     return Tokenizer(
         Vocabulary(pieces, controls, strip=strip),
-        LibraryCodec(library, _absent_bytes(where, document, learned)),
+        LibraryCodec(library, aliases, _absent_bytes(where, document, learned)),
         bos_id=bos,
         adds_bos=bos is not None,
     )
@@ -99,11 +98,11 @@ def _added(document: Json, learned: Mapping[str, int], specials: Sequence[str]) 
     return added + [{"id": learned[n], "content": n, "special": True, **flags} for n in missing]
 
 
-def _with_aliases(document: Json, controls: Mapping[str, int]) -> Json:
+def _with_aliases(document: Json, controls: Mapping[str, int], aliases: Aliases) -> Json:
     """The document with control tokens under names that no text can spell, nor merges make."""
 
     def renamed(name: str) -> str:
-        return alias(controls[name]) if name in controls else name
+        return aliases.of(controls[name]) if name in controls else name
 
     model = dict(document["model"])
     if isinstance(model["vocab"], dict):

@@ -94,17 +94,16 @@ def index(where: str, names: Sequence[str]) -> dict[str, int]:
         raise DataError(
             where, "a token is there twice", got=f"{names[i]!r}: {i} and {ids[names[i]]}"
         )
-    check_lengths(where, names)
+    check_names(where, names)
     return ids
 
 
-def check_lengths(where: str, names: Iterable[str]) -> None:
+def check_names(where: str, names: Iterable[str]) -> None:
     """Refuse names that are empty or absurdly long."""
-    for name in names:
-        if not 0 < len(name) <= MAX_PIECE:
-            raise DataError(
-                where, "a token's length", got=len(name), want=f"1 to {MAX_PIECE} characters"
-            )
+    lengths = [len(name) for name in names] or [1]
+    if min(lengths) == 0 or max(lengths) > MAX_PIECE:
+        got = f"{min(lengths)} to {max(lengths)}"
+        raise DataError(where, "lengths of tokens", got=got, want=f"1 to {MAX_PIECE} characters")
 
 
 def _byte_alphabet() -> str:
@@ -116,8 +115,8 @@ def _byte_alphabet() -> str:
 
 BYTE_ALPHABET = _byte_alphabet()
 GPT2_BYTE_ORDER = sorted(range(256), key=lambda b: (ord(BYTE_ALPHABET[b]) > 255, b))
-_TO_LATIN1 = {ord(char): byte for byte, char in enumerate(BYTE_ALPHABET)}
-_ALPHABET = frozenset(BYTE_ALPHABET)
+# Characters below U+0100 that are not in the alphabet go where Latin-1 does not reach.
+_TO_LATIN1 = dict.fromkeys(range(256), 0xFFFF) | {ord(c): b for b, c in enumerate(BYTE_ALPHABET)}
 
 
 def byte_level(name: str) -> bytes:
@@ -125,6 +124,7 @@ def byte_level(name: str) -> bytes:
 
     A name with a character outside the byte alphabet was added as it is, not learned.
     """
-    if _ALPHABET.issuperset(name):
+    try:
         return name.translate(_TO_LATIN1).encode("latin-1")
-    return name.encode()
+    except UnicodeEncodeError:
+        return name.encode()
