@@ -327,6 +327,8 @@ class TestVocabulary:
             ({"scores": ["x"]}, "tokenizer.ggml.scores is not a list of numbers"),
             ({"token_type": [1] * 89}, "token_type has another length: got 89, want 90"),
             ({"bos_token_id": 90}, "the bos token is not in the vocabulary: got 90"),
+            ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces true"),
+            ({"precompiled_charsmap": [1, 2]}, "precompiled_charsmap"),
             ({"add_bos_token": 1}, "no such tokenizer.ggml.add_bos_token"),
         ],
     )
@@ -355,14 +357,6 @@ def test_smollm2_loads_as_its_metadata_says():
     assert (config.context, config.rope, config.tied) == (8192, Rope(100000.0), True)
     assert (found.stored, len(found.tensors)) == ("q4_1", 272)
     assert (found.tokenizer.pre, len(found.tokenizer.merges)) == ("smollm", 48900)
-    reader = gguf.GGUFReader(find("smollm2-135m"))
-    stored = {tensor.name: tensor for tensor in reader.tensors}
-    for canonical, name in (
-        ("layers.29.w2", "blk.29.ffn_down.weight"),
-        ("layers.7.ffn_norm", "blk.7.ffn_norm.weight"),
-    ):
-        want = gguf.quants.dequantize(stored[name].data, stored[name].tensor_type)
-        assert np.array_equal(found.tensors[canonical], want)
-    tokens = reader.fields["tokenizer.ggml.tokens"]
-    for i in (0, 1, 17, 30_000, 49_151):
-        assert found.tokenizer.tokens[i] == tokens.contents(i)
+    assert found.tokenizer.tokens[:3] == ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    assert found.chat_template.startswith("{% for message in messages %}")
+    assert sum(array.size for array in found.tensors.values()) == 134_515_008

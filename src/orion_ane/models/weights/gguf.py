@@ -262,6 +262,9 @@ def _vocabulary(where: str, metadata: Mapping[str, object]) -> GgufVocabulary | 
         raise ConfigError(
             where, "a tokenizer we do not know", got=model, want=" or ".join(VOCABULARIES)
         )
+    fields.only("tokenizer.ggml.remove_extra_whitespaces", False)
+    fields.only("tokenizer.ggml.precompiled_charsmap", ())
+    fields.finish(harmless=metadata)
     tokens = _strings(where, metadata, "tokenizer.ggml.tokens")
     scores = _numbers(where, metadata, "tokenizer.ggml.scores", len(tokens))
     types = _numbers(where, metadata, "tokenizer.ggml.token_type", len(tokens))
