@@ -57,6 +57,7 @@ def test_text_and_bytes_mean_what_the_graph_means(dialect, data):
     graph = data.draw(graphs(max_nodes=12))
     feed, weights = data.draw(feeds(graph)), data.draw(weight_feeds(graph))
     program = compiler.compile(graph, weights, dialect=dialect)
+    assert f"func main<{dialect.name}>" in program.text
     want, got = o.evaluate(graph, feed, weights), run(program, feed)
     assert [p.name for p in program.inputs] == list(graph.inputs)
     for port in program.outputs:
