@@ -8,7 +8,7 @@ import numpy as np
 
 from orion_ane.errors import ShapeError
 from orion_ane.ir.node import Op, Types
-from orion_ane.types import DType, TensorType
+from orion_ane.types import MAX_RANK, DType, TensorType
 
 ARITHMETIC = (DType.FP16, DType.FP32, DType.INT32)
 FLOATS = (DType.FP16, DType.FP32)
@@ -78,6 +78,12 @@ def unary(op: Op, args: Types) -> TensorType:
     """The lone operand's type."""
     want_count(op, args, 1)
     return args[0]
+
+
+def want_rank(op: Op, shape: tuple[int, ...]) -> None:
+    """Refuse a shape of more axes than a tensor may have."""
+    if len(shape) > MAX_RANK:
+        raise ShapeError(op.name, "rank too high", got=len(shape), want=f"at most {MAX_RANK}")
 
 
 def want_count(op: Op, args: Types, count: int) -> None:

@@ -17,6 +17,7 @@ from orion_ane.ops.rules import (
     typed,
     unary,
     want_dtypes,
+    want_rank,
     want_same_dtype,
 )
 from orion_ane.types import Array, DType, TensorType
@@ -30,6 +31,7 @@ class Reshape(Op, name="reshape"):
 
     def infer(self, args: Types) -> TensorType:
         x = unary(self, args)
+        want_rank(self, self.shape)  # before any product: the list may be long and hostile
         if min(self.shape, default=1) < 1:
             raise ShapeError(self.name, "sizes start at 1", got=f"x {x} to {list(self.shape)}")
         if prod(self.shape) != x.elements:
@@ -48,6 +50,7 @@ class Reshape(Op, name="reshape"):
     @classmethod
     def read(cls, args: MilArgs) -> Node:
         x, written = args.node("x"), args.integers("shape")
+        want_rank(cls(written), written)
         if written.count(-1) > 1 or min(written, default=0) < -1:
             raise MilError("reshape", "not a shape", got=written, want="sizes, 0 or one -1")
         # 0 copies an axis: by position up to iOS16, from the right since (MIL reference, 3).
