@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from orion_ane.models.weights.gguf_file import open_gguf
 
@@ -45,50 +45,60 @@ def fetched(name: str) -> Path:
     return path
 
 
+def folded(words: list[str]) -> list[tuple[str, str]]:
+    """Merges that build each word from its beginning, one character at a time."""
+    steps = {
+        word[:i]: (word[: i - 1], word[i - 1]) for word in words for i in range(2, len(word) + 1)
+    }
+    return list(steps.values())
+
+
+def vocabulary(
+    specials: list[str], merges: list[tuple[str, str]], base: list[str]
+) -> dict[str, int]:
+    """Ids for special tokens, what stands alone, and what the merges make, in this order."""
+    names = [*specials, *base, *("".join(merge) for merge in merges)]
+    return {name: i for i, name in enumerate(dict.fromkeys(names))}
+
+
 @cache
 def byte_level_json() -> str:
     """A tokenizer.json: byte-level BPE, `<s>` before each text, `<s>` and `</s>` as specials."""
-    library = Tokenizer(models.BPE())
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    step = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    merges = folded([word for word, _ in step.pre_tokenize_str(STORIES)])
+    ids = vocabulary(["<s>", "</s>"], merges, sorted(step.alphabet()))
+    library = Tokenizer(models.BPE(ids, merges))
+    library.pre_tokenizer = step
     library.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    library.train_from_iterator([STORIES] * 2, trainer)
+    library.add_special_tokens(["<s>", "</s>"])
     library.add_tokens([AddedToken("<think>", normalized=False)])
     library.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 0)]
     )
-    return library.to_str()
+    return str(library.to_str())
 
 
 @cache
 def metaspace_json() -> str:
     """A tokenizer.json as converted from SentencePiece: merges over U+2581, bytes at last."""
-    document = json.loads(byte_level_json())
+    merges = folded(["▁" + word for word in STORIES.split()] + STORIES.split())
+    base = [f"<0x{byte:02X}>" for byte in range(256)] + sorted({"▁", *STORIES} - {" ", "\n"})
     specials = ["<unk>", "<s>", "</s>"]
-    library = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    library.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
-    trainer = trainers.BpeTrainer(
-        vocab_size=500, special_tokens=[*specials, *bytes_], show_progress=False
+    ids = vocabulary(specials, merges, base)
+    library = Tokenizer(
+        models.BPE(ids, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
     )
-    library.train_from_iterator(STORIES.split("\n")[:2], trainer)
-    document = json.loads(library.to_str())
-    document["added_tokens"] = document["added_tokens"][:3]
-    document["decoder"] = {
-        "type": "Sequence",
-        "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
-            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-        ],
-    }
-    return json.dumps(document)
+    library.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    library.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    library.add_special_tokens(specials)
+    return str(library.to_str())
 
 
 @cache

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import codecs
+import re
 from collections.abc import Iterable
 
 from orion_ane.text.vocabulary import Strip, Vocabulary
 
-_Utf8 = codecs.getincrementaldecoder("utf-8")
+# The beginning of a UTF-8 character that more bytes could finish (Unicode, table 3-7). Python's own
+# incremental decoder also waits after ED A0, which nothing can finish, and then drops what follows.
+_UNFINISHED = re.compile(
+    rb"(?:[\xc2-\xdf]|\xe0[\xa0-\xbf]?|\xed[\x80-\x9f]?|[\xe1-\xec\xee\xef][\x80-\xbf]?"
+    rb"|\xf0(?:[\x90-\xbf][\x80-\xbf]?)?|[\xf1-\xf3][\x80-\xbf]{0,2}"
+    rb"|\xf4(?:[\x80-\x8f][\x80-\xbf]?)?)\Z"
+)
 
 
 class Streamer:
@@ -28,11 +34,12 @@ class Streamer:
         self._vocabulary = vocabulary
         self._hidden = frozenset[int]() if specials else vocabulary.hidden
         self._strips = vocabulary.strip is not Strip.NONE
-        self._utf8 = _Utf8("replace")
+        self._pending = b""
+        self._skip = 0
         for token in prefix_ids:
-            self._utf8.decode(self._bytes(token))
+            self.push(token)
         # A prefix that breaks off inside a character has counted it already, as one U+FFFD.
-        self._skip = 1 if self._utf8.getstate()[0] else 0
+        self._skip = 1 if self._pending else 0
 
     def push(self, token: int) -> str:
         """The characters that this id completes; most often one word, sometimes nothing.
@@ -40,18 +47,19 @@ class Streamer:
         Raises:
             DataError: there is no such token.
         """
-        return self._unseen(self._utf8.decode(self._bytes(token)))
+        data = self._pending + self.printed(token)
+        rest = _UNFINISHED.search(data[-3:])
+        end = len(data) - (len(rest[0]) if rest else 0)
+        self._pending = data[end:]
+        return self._unseen(data[:end].decode("utf-8", "replace"))
 
     def flush(self) -> str:
         """What is left: one U+FFFD where the last character never became whole (case G09)."""
-        return self._unseen(self._utf8.decode(b"", final=True))
+        data, self._pending = self._pending, b""
+        return self._unseen(data.decode("utf-8", "replace"))
 
-    def _unseen(self, text: str) -> str:
-        if self._skip and text:
-            self._skip, text = 0, text[1:]
-        return text
-
-    def _bytes(self, token: int) -> bytes:
+    def printed(self, token: int) -> bytes:
+        """The bytes that this id adds to the text, as the next one."""
         piece = self._vocabulary.piece(token)
         if token in self._hidden:
             return b""
@@ -62,3 +70,8 @@ class Streamer:
             self._strips = self._vocabulary.strip is Strip.ALL and not shorn
             return shorn
         return piece
+
+    def _unseen(self, text: str) -> str:
+        if self._skip and text:
+            self._skip, text = 0, text[1:]
+        return text

@@ -85,8 +85,8 @@ class Tokenizer:
         Raises:
             DataError: there is no such token.
         """
-        stream = self.stream(specials=specials)
-        return "".join([stream.push(token) for token in ids]) + stream.flush()
+        printed = self.stream(specials=specials).printed
+        return b"".join([printed(token) for token in ids]).decode("utf-8", "replace")
 
     def stream(self, *, specials: bool = False, prefix_ids: Iterable[int] = ()) -> Streamer:
         """A decoder to push ids into, one by one, after `prefix_ids` that are printed already."""
