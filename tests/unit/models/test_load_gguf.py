@@ -270,7 +270,11 @@ class TestRope:
         want = tuple((str(i), float(i + 1)) for i in range(8))
         assert found.config.rope == Rope(5000.0, "factors", want)
         same(found.tensors, llama)
+        made.meta |= {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}
+        with pytest.raises(ConfigError, match="and another rope scaling: got linear"):
+            load_checkpoint(made.write(tmp_path / "c.gguf"))
         made.add("rope_freqs.weight", np.ones(7, np.float32))
+        made.meta["llama.rope.scaling.type"] = "none"
         with pytest.raises(CheckpointError, match=r"no such rope_freqs\.weight: got fp32 \[7\]"):
             load_checkpoint(made.write(tmp_path / "b.gguf"))
 
