@@ -11,7 +11,9 @@ processor's own conversion instructions.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import numba
@@ -23,6 +25,7 @@ from numba.extending import intrinsic
 from orion_ane.types import Array
 
 CHUNKS = 64  # rows are dealt out in this many runs, whatever the number of threads
+SPINS = "1000"  # some 50 µs: from one product of a layer to the next
 
 SUMS = frozenset({"reassoc", "contract", "nsz"})
 """What lets a sum be vectorised.  Not `fast`: that may assume that no NaN or infinity occurs."""
@@ -128,7 +131,23 @@ def round_to_half(x: Array) -> None:
 
 def limit_threads(count: int) -> int:
     """Let this thread's parallel kernels use at most `count` threads; the number before."""
+    _launch()
     before: int = numba.get_num_threads()
     most: int = cast("Any", config).NUMBA_NUM_THREADS  # set when numba is imported
     numba.set_num_threads(min(count, most))
     return before
+
+
+@cache
+def _launch() -> None:
+    """Start numba's threads so that they soon sleep when there is nothing to do.
+
+    libgomp's would spin for milliseconds, and on a busy machine hold up the very thread that they
+    wait for.  It reads the environment when it is loaded, here, and never again.
+    """
+    chosen = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ)
+    if not chosen:
+        os.environ["GOMP_SPINCOUNT"] = SPINS
+    numba.get_num_threads()  # loads the threading layer
+    if not chosen:
+        del os.environ["GOMP_SPINCOUNT"]

@@ -28,74 +28,77 @@ def conv1x1(x: TensorType, weight: Array, threads: Threads) -> Function:
     """
     n, inner, h, s = x.shape
     outer, columns = weight.shape[0], n * h * s
-    product = _product(weight.reshape(outer, inner), columns, threads)
+    flat = weight.reshape(outer, inner)
     if n == 1:
-        shape = (1, outer, h, s)
-        return lambda x: product(x.reshape(inner, columns)).reshape(shape)
+        product = _product(flat, columns, (1, outer, h, s), threads)
+        return lambda x: product(x.reshape(inner, columns))
+    product = _product(flat, columns, (outer, n, h, s), threads)
 
     def batched(x: Array) -> Array:
         y = product(x.transpose(1, 0, 2, 3).reshape(inner, columns))
-        return np.ascontiguousarray(y.reshape(outer, n, h, s).transpose(1, 0, 2, 3))
+        return np.ascontiguousarray(y.transpose(1, 0, 2, 3))
 
     return batched
 
 
-def _product(weight: Array, columns: int, threads: Threads) -> Function:
-    """[O,I] times [I, columns], as a function of the right side."""
+def _product(weight: Array, columns: int, shape: tuple[int, ...], threads: Threads) -> Function:
+    """[O,I] times [I, columns] as a function of the right side, the result [O, columns] so shaped.
+
+    The result owns its memory where it is large, so that a port may hand it out.
+    """
     if weight.size <= SMALL_WEIGHT and weight.size * columns <= SMALL_PRODUCT:
         wide = widen(weight) if weight.dtype == np.float16 else weight
-        return lambda x: np.matmul(wide, x)
+        return lambda x: np.matmul(wide, x).reshape(shape)
     if columns == 1:
-        return _by_vector(weight, threads)
+        return _by_vector(weight, shape, threads)
     if columns <= THIN_COLUMNS:
-        return _by_columns(weight, columns, threads)
-    return _by_blocks(weight, columns, threads)
+        return _by_columns(weight, columns, shape, threads)
+    return _by_blocks(weight, columns, shape, threads)
 
 
-def _by_vector(weight: Array, threads: Threads) -> Function:
+def _by_vector(weight: Array, shape: tuple[int, ...], threads: Threads) -> Function:
     from orion_ane.engine import kernels
 
     threads.use_kernels = True
-    w, outer, kernel = bits(weight), weight.shape[0], kernels.rows_by_vector
-
-    def product(x: Array) -> Array:
-        y = np.empty(outer, np.float32)
-        kernel(w, x.flatten(), y)  # a copy, so that the kernel always sees the same kind of array
-        return y
-
-    return product
-
-
-def _by_columns(weight: Array, columns: int, threads: Threads) -> Function:
-    from orion_ane.engine import kernels
-
-    threads.use_kernels = True
-    w, shape, kernel = bits(weight), (weight.shape[0], columns), kernels.rows_by_columns
+    w, kernel = bits(weight), kernels.rows_by_vector
 
     def product(x: Array) -> Array:
         y = np.empty(shape, np.float32)
-        kernel(w, x.T.copy(), y)
+        kernel(w, x.flatten(), y.reshape(-1))  # x copied: the kernel sees one kind of array
         return y
 
     return product
 
 
-def _by_blocks(weight: Array, columns: int, threads: Threads) -> Function:
+def _by_columns(weight: Array, columns: int, shape: tuple[int, ...], threads: Threads) -> Function:
+    from orion_ane.engine import kernels
+
+    threads.use_kernels = True
+    w, kernel = bits(weight), kernels.rows_by_columns
+
+    def product(x: Array) -> Array:
+        y = np.empty(shape, np.float32)
+        kernel(w, x.T.copy(), y.reshape(-1, columns))
+        return y
+
+    return product
+
+
+def _by_blocks(weight: Array, columns: int, shape: tuple[int, ...], threads: Threads) -> Function:
     outer = weight.shape[0]
     # An even number of blocks of equal size, so that two threads end together.
     parts = 2 * -(-outer // (2 * BLOCK_ROWS)) if weight.size * columns > SMALL_PRODUCT else 1
-    bounds = [part * outer // parts for part in range(parts + 1)]
-    is_half = weight.dtype == np.float16
+    rows = [slice(i * outer // parts, (i + 1) * outer // parts) for i in range(parts)]
+    block_of = _widened(weight) if weight.dtype == np.float16 else weight.__getitem__
 
     def product(x: Array) -> Array:
         x = np.ascontiguousarray(x)
-        y = np.empty((outer, columns), np.float32)
+        y = np.empty(shape, np.float32)
+        out = y.reshape(outer, columns)
 
         def block(part: int) -> None:
-            rows = slice(bounds[part], bounds[part + 1])
             with np.errstate(all="ignore"):  # a thread has its own
-                w = _widen_here(weight[rows]) if is_half else weight[rows]
-                np.matmul(w, x, out=y[rows])
+                np.matmul(block_of(rows[part]), x, out=out[rows[part]])
 
         threads.each(block, range(parts))
         return y
@@ -112,12 +115,18 @@ class _Scratch(threading.local):
 _SCRATCH = _Scratch()
 
 
-def _widen_here(half: Array) -> Array:
-    """The fp16 block as fp32 in this thread's buffer, valid until its next block."""
+def _widened(weight: Array) -> Function:
+    """Rows of an fp16 weight as fp32, in this thread's buffer and valid until its next."""
     from orion_ane.engine import kernels
 
-    if _SCRATCH.buffer.size < half.size:
-        _SCRATCH.buffer = np.empty(half.size, np.float32)
-    wide = _SCRATCH.buffer[: half.size]
-    kernels.widen(bits(half).reshape(-1), wide)
-    return wide.reshape(half.shape)
+    w, kernel = bits(weight), kernels.widen
+
+    def block(rows: slice) -> Array:
+        half = w[rows]
+        if _SCRATCH.buffer.size < half.size:
+            _SCRATCH.buffer = np.empty(half.size, np.float32)
+        wide = _SCRATCH.buffer[: half.size]
+        kernel(half.reshape(-1), wide)
+        return wide.reshape(half.shape)
+
+    return block
