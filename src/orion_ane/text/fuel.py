@@ -19,8 +19,9 @@ from jinja2.exceptions import SecurityError
 
 TURN = 100  # fuel for one turn of a loop or one call of a macro
 NODE = 10  # for one value inside a container; a character costs 1
-TANK = 20_000_000  # 200,000 turns, or twenty million characters
+TANK = 4_000_000  # 40,000 turns, or four million characters
 PER_CHARACTER = 64  # what each character of the messages adds
+PER_MESSAGE = 20_000
 MAX_DEPTH = 64  # containers within containers
 MAX_BITS = 4096  # of an integer
 
@@ -33,12 +34,18 @@ REFUSED_FILTERS = frozenset(
     | {"wordwrap", "xmlattr"}
 )
 
+# These hand on items of what they are given. Templates use them on whole conversations.
+CHOOSING_FILTERS = frozenset(
+    {"d", "default", "first", "items", "last", "list", "random", "reject", "rejectattr"}
+    | {"reverse", "select", "selectattr", "sort", "unique"}
+)
+
 _left: ContextVar[list[int]] = ContextVar("fuel")
 
 
-def fill(characters: int) -> None:
-    """Start a rendering whose messages have so many characters."""
-    _left.set([TANK + PER_CHARACTER * characters])
+def fill(messages: int, characters: int) -> None:
+    """Start a rendering of so many messages with so many characters."""
+    _left.set([TANK + PER_MESSAGE * messages + PER_CHARACTER * characters])
 
 
 def spend(fuel: int) -> bool:
@@ -68,16 +75,28 @@ def weigh(value: Any, depth: int = 0) -> Any:
                 spend(NODE)
                 weigh(item, depth + 1)
         case GeneratorType():
-            return _metered(value)
+            return _metered(value, weigh)
         case _:
             pass
     return value
 
 
-def _metered(items: Iterable[Any]) -> Iterator[Any]:
+def count(value: Any) -> Any:
+    """Pay for a value whose items exist and are paid for already, and hand it on."""
+    match value:
+        case list() | tuple() | dict():
+            spend(NODE * len(value))
+        case GeneratorType():
+            return _metered(value, count)
+        case _:
+            return weigh(value)
+    return value
+
+
+def _metered(items: Iterable[Any], pay: Callable[[Any], Any]) -> Iterator[Any]:
     for item in items:
         spend(TURN)
-        yield item
+        yield pay(item)
 
 
 def joined(*values: Any) -> str:
@@ -105,11 +124,12 @@ def foresee_operator(operator: str, left: Any, right: Any) -> None:
 
 def foresee_call(called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Pay for what a method of a text is about to make."""
-    owner = getattr(called, "__self__", None)
+    method = getattr(called, "__wrapped__", called)  # Jinja wraps str.format
+    owner = getattr(method, "__self__", None)
     if not isinstance(owner, (str, bytes)):
         return
     spend(len(owner))
-    match called.__name__, args:
+    match method.__name__, args:
         case "replace", (old, new, *_):
             _foresee_replace(owner, old, new)
         case "replace", _:
@@ -141,7 +161,8 @@ def metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any
                 spend(step * (str(value).count("\n") + 1))
             case _:
                 pass
-        return weigh(function(*args, **kwargs))
+        pay = count if name in CHOOSING_FILTERS else weigh
+        return pay(function(*args, **kwargs))
 
     return metered
 

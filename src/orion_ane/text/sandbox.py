@@ -77,7 +77,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """The result of an arithmetic operator, paying before and after."""
         fuel.foresee_operator(operator, left, right)
-        return fuel.weigh(super().call_binop(context, operator, left, right))
+        return fuel.count(super().call_binop(context, operator, left, right))
 
     # What `Meter` writes calls of into a template.
     spend = staticmethod(fuel.spend)

@@ -72,7 +72,7 @@ class ChatTemplate:
         texts = list(_texts(chat))
         guard = _Guard(guarded, texts)
         template = self._template
-        fuel.fill(sum(map(len, texts)))
+        fuel.fill(len(chat), sum(map(len, texts)))
         try:
             text = template.render(
                 messages=_mapped(chat, guard.mark),
