@@ -93,6 +93,23 @@ class Node:
     def __post_init__(self) -> None:
         object.__setattr__(self, "type", self.op.infer(tuple(arg.type for arg in self.args)))
 
+    def on(self, args: tuple[Node, ...]) -> Node:
+        """The same op on other operands; where they have the old types, nothing is inferred again.
+
+        Raises:
+            ShapeError: the op does not take these operands.
+        """
+        if len(args) != len(self.args) or any(
+            new.type is not old.type and new.type != old.type
+            for new, old in zip(args, self.args, strict=True)
+        ):
+            return Node(self.op, args)
+        node, freeze = object.__new__(Node), object.__setattr__
+        freeze(node, "op", self.op)
+        freeze(node, "args", args)
+        freeze(node, "type", self.type)
+        return node
+
     def __repr__(self) -> str:
         return f"{self.type} {self.op}({', '.join(str(arg.type) for arg in self.args)})"
 
