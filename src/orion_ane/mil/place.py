@@ -24,7 +24,7 @@ def place(graph: Graph, file: WeightFile) -> Graph:
         else:
             args = tuple(placed[id(arg)] for arg in node.args)
             same = all(new is old for new, old in zip(args, node.args, strict=True))
-            placed[id(node)] = node if same else Node(node.op, args)
+            placed[id(node)] = node if same else node.on(args)
     if all(placed[id(node)] is node for node in graph.nodes):
         return graph
     outputs = {name: placed[id(node)] for name, node in graph.outputs.items()}

@@ -83,7 +83,7 @@ class _Walk:
     def rebuilt(self, node: Node) -> Node:
         """The same op on the settled operands."""
         args = tuple(self.settled[arg] for arg in node.args)
-        return node if args == node.args else Node(node.op, args)
+        return node if args == node.args else node.on(args)
 
     def fire(self, node: Node) -> tuple[Node, Rule] | None:
         """What the first rule that fires makes of a node, and which it was."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import orion_ane.ops as o
-from orion_ane.errors import OrionError
+from orion_ane.errors import OrionError, ShapeError
 from orion_ane.ir import Graph, Node, isomorphic, verify
 from orion_ane.ir.graph import toposort
 from orion_ane.ops.arithmetic import Add
@@ -184,6 +184,18 @@ def test_an_output_of_two_names_stays_one_node(x):
 def test_two_outputs_may_settle_to_one_node(x):
     graph = Graph({"x": x}, {"a": o.exp(x), "b": o.identity(o.exp(x))})
     assert list(rewrite(graph, drop_identity).outputs) == ["a", "b"]
+
+
+def test_an_op_on_other_operands_is_typed_as_if_it_were_new(x):
+    total = o.reduce_sum(x, (0,))
+    alike, wider = o.exp(x), o.cast(x, DType.FP32)
+    assert total.on((alike,)).args == (alike,)
+    assert total.on((alike,)).type == total.type
+    assert total.on((wider,)).type == TensorType(DType.FP32, (1, 3))
+    with pytest.raises(ShapeError):
+        total.on((o.const(0, DType.FP16),))
+    with pytest.raises(ShapeError):
+        total.on(())
 
 
 def test_depth_is_no_limit(x):
