@@ -124,7 +124,7 @@ class _Fields:
 
     def flag(self, key: str, *, default: bool) -> bool:
         value = self.fields.get(PREFIX + key, default)
-        if not isinstance(value, (bool, int)):
+        if not isinstance(value, (bool, int, np.bool_)):
             raise DataError("GGUF", f"{PREFIX}{key}: not a flag", got=type(value).__name__)
         return bool(value)
 
