@@ -89,16 +89,16 @@ class Model:
         self._backend = make_backend(device, threads=threads)
         self.device = self._backend.name
         precision = precision_of(self.device, weights, checkpoint.stored)
-        self._original, self._threads = checkpoint.tensors, threads
-        self._tensors = checkpoint.tensors
+        self._threads = threads
+        tensors = checkpoint.tensors
         self.notes: tuple[str, ...] = ()
         if precision.matrices == DType.FP16:
-            self._tensors, report = to_fp16(checkpoint.tensors)
+            tensors, report = to_fp16(tensors)
             self.notes = _notes(report)
         lanes = 1 if self.device == "cpu" else ROW_LANES
         decoder = decoder_of(self.config)
         self._programs = Programs(
-            decoder, self._tensors, self._backend, precision=precision, min_lanes=lanes
+            decoder, tensors, self._backend, precision=precision, min_lanes=lanes
         )
         self._reference: Programs | None = None
 
@@ -183,7 +183,7 @@ class Model:
 
     def session(self, *, expect: int = 0) -> Session:
         """A new empty sequence on this model, to be fed ids by hand; see `Session.append`."""
-        return self._session(self._programs, expect=expect)
+        return Session(self._programs, expect=expect)
 
     def loss(self, text: str | list[int]) -> float:
         """The mean negative log-probability of each token after the first, in nats."""
@@ -216,7 +216,7 @@ class Model:
     def _stream(self, prompt: list[int], request: Options) -> Iterator[Piece]:
         room = self.config.context - len(prompt) + 1  # the last new token is not run itself
         limit = min(request.max_tokens, room)
-        checker = Checker(self._session(self._reference_programs())) if request.verify else None
+        checker = Checker(Session(self._reference_programs())) if request.verify else None
         pieces = run_loop(
             prompt,
             request,
@@ -248,23 +248,18 @@ class Model:
             seed=request.seed,
             timings=outcome.timings,
             compiles=self._backend.compiles,
-            programs=self._programs.loaded,
+            programs=len(self._programs),
             evaluations_per_token=outcome.evaluations_per_token,
             weight_bytes_per_token=outcome.weight_bytes_per_token,
             verification=None if checker is None else checker.verification,
         )
 
-    def _session(self, programs: Programs, *, expect: int = 0) -> Session:
-        tensors = self._original if programs is self._reference else self._tensors
-        return Session(programs, tensors, expect=expect)
-
     def _reference_programs(self) -> Programs:
-        """The same model in fp32 on `cpu`, from the weights as the file has them."""
+        """The same model in fp32 on `cpu`, read again, with weights as the file has them."""
         if self._reference is None:
+            tensors = load_checkpoint(self.origin).tensors
             backend = make_backend("cpu", threads=self._threads)
-            self._reference = Programs(
-                decoder_of(self.config), self._original, backend, precision=FP32
-            )
+            self._reference = Programs(decoder_of(self.config), tensors, backend, precision=FP32)
         return self._reference
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from orion_ane.ane.layout import pack, unpack
 from orion_ane.errors import ConfigError, DataError
 from orion_ane.generate.kv_cache import KVCache
-from orion_ane.generate.programs import MAX_LANES, Programs, as_lanes
+from orion_ane.generate.programs import MAX_LANES, Kernel, Programs
 from orion_ane.models.decoder import MASKED
 from orion_ane.types import Array
 
@@ -24,12 +25,10 @@ class Session:
         weight_bytes: bytes of weights those runs read.
     """
 
-    def __init__(
-        self, programs: Programs, tensors: Mapping[str, Array], *, expect: int = 0
-    ) -> None:
+    def __init__(self, programs: Programs, *, expect: int = 0) -> None:
         """Start an empty sequence that will grow to about `expect` tokens."""
         config = programs.decoder.config
-        self._programs, self._tensors, self._expect = programs, tensors, expect
+        self._programs, self._expect = programs, expect
         self._cache = KVCache(
             config.layers, programs.decoder.kv_channels, programs.precision.compute
         )
@@ -85,8 +84,8 @@ class Session:
         dtype = programs.precision.compute
         start = self.length
         positions = np.minimum(start + np.arange(lanes), decoder.config.context - 1)
-        embedded = decoder.embed(self._tensors, np.asarray(ids), positions[:count])
-        x = as_lanes(embedded, lanes, dtype.numpy)
+        embedded = decoder.embed(programs.host_tensors, np.asarray(ids), positions[:count])
+        x = pack(embedded.astype(dtype.numpy), lanes)
         shared = {
             "mask": _causal(lanes, MASKED[dtype], dtype.numpy),
             "mask_cache": self._cache_mask(lanes),
@@ -101,24 +100,25 @@ class Session:
                 for i in layers
                 for name in (f"k_cache_{i:02d}", f"v_cache_{i:02d}")
             }
-            outputs = kernel.executable.run({"x": x, **shared, **caches})
+            outputs = self._run(kernel, {"x": x, **shared, **caches})
             x = outputs.pop("hidden")
             new |= outputs
-            self.evaluations += 1
-            self.weight_bytes += kernel.weight_bytes
         self._cache.append(new, count)
-        return x[0, :, 0, :count].T
+        return unpack(x, count)
 
     def _run_head(self, hidden: Array) -> Array:
         """Logits [S, V] of hidden vectors [S, C]."""
         programs, count = self._programs, len(hidden)
         lanes = programs.lanes_for(count)
         kernel = programs.head(lanes)
-        port = as_lanes(hidden, lanes, programs.precision.compute.numpy)
-        logits = kernel.executable.run({"hidden": port})["logits"]
+        logits = self._run(kernel, {"hidden": pack(hidden, lanes)})["logits"]
+        return unpack(logits, count).astype(np.float32, copy=False)
+
+    def _run(self, kernel: Kernel, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One evaluation, counted."""
         self.evaluations += 1
         self.weight_bytes += kernel.weight_bytes
-        return np.ascontiguousarray(logits[0, :, 0, :count].T, dtype=np.float32)
+        return self._programs.loaded(kernel).run(inputs)
 
     def _reserve(self, count: int) -> None:
         """Room in the cache for what this run must see, and for what is expected."""

@@ -9,7 +9,7 @@ from orion_ane.models.config import GPT2Config, ModelConfig
 from orion_ane.models.decoder import Decoder
 from orion_ane.models.gpt2 import GPT2
 from orion_ane.models.llama import Llama
-from orion_ane.models.weights import Checkpoint, GgufVocabulary, TokenizerFiles
+from orion_ane.models.weights import Checkpoint, GgufTokenizer, TokenizerFiles
 from orion_ane.text import Tokenizer
 
 
@@ -39,24 +39,7 @@ def _declared(checkpoint: Checkpoint) -> Tokenizer | None:
             return text.from_llama2c(path, checkpoint.config.vocab)
         case TokenizerFiles(files=files):
             return text.from_folder(next(iter(files.values())).parent)
-        case GgufVocabulary() as vocabulary:
-            return text.from_gguf(_gguf_fields(vocabulary, checkpoint.chat_template))
+        case GgufTokenizer(fields=fields):
+            return text.from_gguf(fields)
         case None:
             return None
-
-
-def _gguf_fields(vocabulary: GgufVocabulary, template: str | None) -> dict[str, object]:
-    """The vocabulary under the keys of the file it came from."""
-    fields: dict[str, object] = {
-        "tokenizer.ggml.model": vocabulary.model,
-        "tokenizer.ggml.pre": vocabulary.pre,
-        "tokenizer.ggml.tokens": vocabulary.tokens,
-        "tokenizer.ggml.scores": vocabulary.scores,
-        "tokenizer.ggml.merges": vocabulary.merges,
-        "tokenizer.ggml.token_type": vocabulary.types,
-        "tokenizer.ggml.add_bos_token": vocabulary.add_bos,
-        "tokenizer.ggml.add_space_prefix": vocabulary.add_space_prefix,
-        "tokenizer.chat_template": template,
-    }
-    fields |= {f"tokenizer.ggml.{role}_token_id": i for role, i in vocabulary.specials.items()}
-    return {key: value for key, value in fields.items() if value not in (None, ())}

@@ -35,6 +35,11 @@ class Decoder(Protocol):
         """Channels of a layer's keys, K·D."""
         ...
 
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The tensors that `embed` looks up."""
+        ...
+
     def body(self, layers: range, *, lanes: int, cached: int, precision: Precision) -> Graph:
         """The layers, over S = `lanes` new and T = `cached` earlier positions (0: none)."""
         ...

@@ -26,6 +26,11 @@ class GPT2:
         """Channels of a layer's keys."""
         return self.config.dim
 
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The tensors that `embed` looks up."""
+        return ("wte", "wpe")
+
     def body(self, layers: range, *, lanes: int, cached: int, precision: Precision) -> Graph:
         """The layers as one graph; see `Decoder`."""
         c = self.config

@@ -27,6 +27,11 @@ class Llama:
         """Channels of a layer's keys."""
         return self.config.kv_heads * self.config.head_dim
 
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The tensors that `embed` looks up."""
+        return ("embed",)
+
     def body(self, layers: range, *, lanes: int, cached: int, precision: Precision) -> Graph:
         """The layers as one graph; see `Decoder`."""
         c = self.config

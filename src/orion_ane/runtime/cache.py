@@ -42,7 +42,8 @@ class ProgramCache:
             raise ConfigError("cache", "no room for a program", got=capacity, want="at least 1")
         self.backend, self.capacity = backend, capacity
         self._counts = CacheCounts()
-        self._loaded: OrderedDict[Hashable, Executable] = OrderedDict()
+        self._loaded: OrderedDict[Executable, Hashable] = OrderedDict()  # the longest unused first
+        self._by_code: dict[Hashable, list[Executable]] = {}
         self._lock = Lock()
 
     def get(self, program: Program) -> Executable:
@@ -55,20 +56,25 @@ class ProgramCache:
             MilError: the backend cannot read the program.
             BudgetError: it has no room for another, though this cache has.
         """
-        key = (program.code_key, program.weights_key, program.inputs, program.outputs)
+        code = (program.code_key, program.inputs, program.outputs)
         with self._lock:
-            found = self._loaded.get(key)
-            if found is not None:
-                self._loaded.move_to_end(key)
-                self._counts = replace(self._counts, hits=self._counts.hits + 1)
-                return found
+            for found in self._by_code.get(code, ()):
+                if _same_weights(found.program, program):
+                    self._loaded.move_to_end(found)
+                    self._counts = replace(self._counts, hits=self._counts.hits + 1)
+                    return found
             while len(self._loaded) >= self.capacity:  # first, so that the bound holds throughout
-                self._loaded.popitem(last=False)[1].close()
+                self._unload(next(iter(self._loaded)))
                 self._counts = replace(self._counts, evictions=self._counts.evictions + 1)
             made = self.backend.compile(program)
-            self._loaded[key] = made
+            self._loaded[made] = code
+            self._by_code.setdefault(code, []).append(made)
             self._counts = replace(self._counts, compiles=self._counts.compiles + 1)
             return made
+
+    def _unload(self, executable: Executable) -> None:
+        self._by_code[self._loaded.pop(executable)].remove(executable)
+        executable.close()
 
     @property
     def counts(self) -> CacheCounts:
@@ -83,7 +89,7 @@ class ProgramCache:
         """Unload every program; the cache may be used again."""
         with self._lock:
             while self._loaded:
-                self._loaded.popitem()[1].close()
+                self._unload(next(reversed(self._loaded)))
 
     def __enter__(self) -> Self:
         return self
@@ -95,3 +101,11 @@ class ProgramCache:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _same_weights(a: Program, b: Program) -> bool:
+    """Whether two programs read the same bytes; files that are one buffer need no look at them."""
+    if a.weights.keys() != b.weights.keys():
+        return False
+    is_shared = all(a.weights[path] is b.weights[path] for path in a.weights)
+    return is_shared or a.weights_key == b.weights_key

@@ -37,8 +37,8 @@ def ids_of(count):
 @pytest.mark.parametrize("splits", [(1,) * 9, (4, 5), (8, 1), (33, 1, 40, 126)])
 def test_any_way_to_cut_a_sequence_gives_its_logits_G19(checkpoint, splits):
     ids = ids_of(sum(splits))
-    whole = Session(programs(checkpoint), checkpoint.tensors).append(ids, all_logits=True)
-    session = Session(programs(checkpoint), checkpoint.tensors)
+    whole = Session(programs(checkpoint)).append(ids, all_logits=True)
+    session = Session(programs(checkpoint))
     start, rows = 0, []
     for count in splits:
         rows.append(session.append(ids[start : start + count], all_logits=True))
@@ -48,8 +48,8 @@ def test_any_way_to_cut_a_sequence_gives_its_logits_G19(checkpoint, splits):
 
 def test_the_last_logits_are_those_of_the_last_position_G03(checkpoint):
     ids = ids_of(7)
-    rows = Session(programs(checkpoint), checkpoint.tensors).append(ids, all_logits=True)
-    last = Session(programs(checkpoint), checkpoint.tensors).append(ids)
+    rows = Session(programs(checkpoint)).append(ids, all_logits=True)
+    last = Session(programs(checkpoint)).append(ids)
     assert last.shape == (VOCAB,)
     assert last == pytest.approx(rows[-1], abs=CACHE_SPLITS)
     assert int(last.argmax()) == int(rows[-1].argmax())
@@ -57,19 +57,26 @@ def test_the_last_logits_are_those_of_the_last_position_G03(checkpoint):
 
 def test_layers_may_be_spread_over_programs(checkpoint):
     ids = ids_of(10)
-    one = Session(programs(checkpoint), checkpoint.tensors)
-    split = Session(programs(checkpoint, layers_per_program=1), checkpoint.tensors)
+    one = Session(programs(checkpoint))
+    split = Session(programs(checkpoint, layers_per_program=1))
     assert (one.append(ids) == split.append(ids)).all()
     assert (one.evaluations, split.evaluations) == (2, 3)
     assert one.weight_bytes == split.weight_bytes
 
 
-def test_all_programs_read_one_file(checkpoint):
+def test_the_programs_of_some_layers_share_one_buffer_whatever_the_bucket(checkpoint):
     made = programs(checkpoint)
-    kernels = [made.body(made.slices[0], 1, 64), made.body(made.slices[0], 32, 64), made.head(1)]
-    files = [dict(k.executable.program.weights) for k in kernels]
-    (first,) = files[0].values()
-    assert all(next(iter(f.values())) is first for f in files)
+    kernels = [made.body(made.slices[0], lanes, 64) for lanes in (1, 32)]
+    first, second = (next(iter(k.program.weights.values())) for k in kernels)
+    assert first is second
+
+
+def test_layers_part_where_a_file_is_full_W11(checkpoint):
+    whole = programs(checkpoint)
+    layer = whole.body(whole.slices[0], 1, 64).weight_bytes // 2
+    assert whole.slices == [range(2)]
+    assert programs(checkpoint, file_room=2 * layer).slices == [range(2)]
+    assert programs(checkpoint, file_room=2 * layer - 1).slices == [range(1), range(1, 2)]
 
 
 def test_lanes_come_in_buckets(checkpoint):
@@ -83,23 +90,23 @@ def test_a_one_token_run_in_spare_lanes_equals_the_run_of_one_lane_A05(checkpoin
     fp16 = Precision(DType.FP16, DType.FP16)
     narrow = programs(checkpoint, device="emulator", precision=fp16)
     wide = programs(checkpoint, device="emulator", precision=fp16, min_lanes=32)
-    rows = [Session(p, checkpoint.tensors).append([5]) for p in (narrow, wide)]
+    rows = [Session(p).append([5]) for p in (narrow, wide)]
     assert rows[1] == pytest.approx(rows[0], abs=0.02)
 
 
 def test_the_cache_grows_as_it_fills_and_keeps_what_it_has(checkpoint):
     made = programs(checkpoint)
-    session = Session(made, checkpoint.tensors)
+    session = Session(made)
     ids = ids_of(MIN_CACHED + 10)
     stepwise = [session.append([i]) for i in ids]
-    whole = Session(made, checkpoint.tensors).append(ids, all_logits=True)
+    whole = Session(made).append(ids, all_logits=True)
     assert np.stack(stepwise) == pytest.approx(whole, abs=CACHE_SPLITS)
     capacities = {key[3] for key in made._kernels if key[0] == "body"}
     assert capacities == {MIN_CACHED, 2 * MIN_CACHED}
 
 
 def test_the_whole_context_can_be_filled_and_no_more(checkpoint):
-    session = Session(programs(checkpoint), checkpoint.tensors)
+    session = Session(programs(checkpoint))
     session.append(ids_of(199))
     session.append([1])
     with pytest.raises(ConfigError, match="201 tokens, want at most 200"):
@@ -109,7 +116,7 @@ def test_the_whole_context_can_be_filled_and_no_more(checkpoint):
 @pytest.mark.parametrize("bad", [[], [-1], [VOCAB], [3, VOCAB + 4]])
 def test_ids_that_are_not_tokens_are_refused(checkpoint, bad):
     with pytest.raises(DataError):
-        Session(programs(checkpoint), checkpoint.tensors).append(bad)
+        Session(programs(checkpoint)).append(bad)
 
 
 def test_a_model_without_a_tokenizer_takes_ids(tmp_path):

@@ -11,7 +11,7 @@ from weightfiles import LLAMA, Gguf, llama_tensors
 from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.models.config import GPT2Config, LlamaConfig, Rope
 from orion_ane.models.registry import find
-from orion_ane.models.weights import GgufVocabulary, load_checkpoint
+from orion_ane.models.weights import GgufTokenizer, load_checkpoint
 
 WRITTEN = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
 READ_ONLY = ["Q4_K", "Q5_K", "Q6_K"]  # the package dequantises them and cannot make them
@@ -40,7 +40,7 @@ def test_a_llama_comes_back_as_it_was_with_its_rows_in_halves(tmp_path, llama):
     )
     same(found.tensors, llama)
     assert all(a.flags.c_contiguous and not a.flags.writeable for a in found.tensors.values())
-    assert (found.stored, found.tokenizer, found.chat_template) == ("fp32", None, None)
+    assert (found.stored, found.tokenizer) == ("fp32", None)
 
 
 def test_without_an_output_matrix_the_head_is_tied(tmp_path, rng):
@@ -304,36 +304,21 @@ class TestVocabulary:
             add_bos_token=False,
             add_space_prefix=False,
         )
-        assert found.tokenizer == GgufVocabulary(
-            model="gpt2",
-            pre="smollm",
-            tokens=tuple(TOKENS),
-            scores=(),
-            merges=("a b", "c d"),
-            types=(1,) * 90,
-            specials={"bos": 1, "eos": 2, "eot": 7, "unknown": 0},
-            add_bos=False,
-            add_eos=None,
-            add_space_prefix=False,
-        )
-        assert found.chat_template == "{{ x }}"
+        assert isinstance(found.tokenizer, GgufTokenizer)
+        fields = found.tokenizer.fields
+        assert all(key.startswith("tokenizer.") for key in fields)
+        assert fields["tokenizer.ggml.pre"] == "smollm"
+        assert fields["tokenizer.ggml.merges"] == ("a b", "c d")
+        assert fields["tokenizer.chat_template"] == "{{ x }}"
         assert (found.config.bos_id, found.config.eos_ids) == (1, (2, 7))
         assert found.config.vocab == 96  # the embedding may be padded
 
     @pytest.mark.parametrize(
         ("meta", "message"),
         [
-            ({"model": "t5"}, "a tokenizer we do not know: got t5"),
             ({"tokens": ["x"] * 97}, "more tokens than vectors: got 97, want at most 96"),
-            ({"tokens": [1, 2]}, "tokenizer.ggml.tokens is not a list of texts"),
-            ({"tokens": "abc"}, "tokenizer.ggml.tokens is not a list of texts"),
-            ({"scores": [1.0, 2.0]}, "tokenizer.ggml.scores has another length: got 2, want 90"),
-            ({"scores": ["x"]}, "tokenizer.ggml.scores is not a list of numbers"),
-            ({"token_type": [1] * 89}, "token_type has another length: got 89, want 90"),
-            ({"bos_token_id": 90}, "the bos token is not in the vocabulary: got 90"),
-            ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces true"),
-            ({"precompiled_charsmap": [1, 2]}, "precompiled_charsmap"),
-            ({"add_bos_token": 1}, "no such tokenizer.ggml.add_bos_token"),
+            ({"bos_token_id": 96}, "the bos token has no vector: got 96"),
+            ({"eot_token_id": 1 << 31}, "the eot token has no vector"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, tmp_path, llama, meta, message):
@@ -360,7 +345,10 @@ def test_smollm2_loads_as_its_metadata_says():
     assert (config.dim, config.layers, config.heads, config.kv_heads) == (576, 30, 9, 3)
     assert (config.context, config.rope, config.tied) == (8192, Rope(100000.0), True)
     assert (found.stored, len(found.tensors)) == ("q4_1", 272)
-    assert (found.tokenizer.pre, len(found.tokenizer.merges)) == ("smollm", 48900)
-    assert found.tokenizer.tokens[:3] == ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-    assert found.chat_template.startswith("{% for message in messages %}")
+    fields = found.tokenizer.fields
+    assert fields["tokenizer.ggml.pre"] == "smollm"
+    assert len(fields["tokenizer.ggml.merges"]) == 48900
+    assert fields["tokenizer.ggml.tokens"][:3] == ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    template = fields["tokenizer.chat_template"]
+    assert template.startswith("{% for message in messages %}")
     assert sum(array.size for array in found.tensors.values()) == 134_515_008

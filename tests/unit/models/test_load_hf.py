@@ -365,26 +365,6 @@ class TestTokenizers:
         want = TokenizerFiles("huggingface", {name: folder / name for name in names})
         assert load_checkpoint(folder).tokenizer == want
 
-    def test_the_chat_template_comes_from_its_file_or_the_tokenizer_s(self, tmp_path, gpt2):
-        folder = write(tmp_path / "a", GPT2, gpt2[1])
-        config = folder / "tokenizer_config.json"
-        config.write_text(json.dumps({"chat_template": "one"}))
-        assert load_checkpoint(folder).chat_template == "one"
-        several = [{"name": "tools", "template": "x"}, {"name": "default", "template": "two"}]
-        config.write_text(json.dumps({"chat_template": several}))
-        assert load_checkpoint(folder).chat_template == "two"
-        (folder / "chat_template.jinja").write_text("three")
-        assert load_checkpoint(folder).chat_template == "three"
-        (folder / "chat_template.jinja").write_bytes(b"\xff\xff")
-        with pytest.raises(CheckpointError, match=r"chat_template\.jinja: not UTF-8"):
-            load_checkpoint(folder)
-
-    def test_a_chat_template_that_is_no_text_is_refused(self, tmp_path, gpt2):
-        folder = write(tmp_path / "a", GPT2, gpt2[1])
-        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": 5}))
-        with pytest.raises(CheckpointError, match="chat_template is not a text: got int"):
-            load_checkpoint(folder)
-
     def test_ends_of_text_are_those_of_generation_config_where_it_has_any(self, tmp_path, gpt2):
         folder = write(tmp_path / "a", GPT2 | {"eos_token_id": [4, 5]}, gpt2[1])
         assert load_checkpoint(folder).config.eos_ids == (4, 5)

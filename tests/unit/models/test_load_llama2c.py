@@ -38,7 +38,7 @@ def test_both_head_variants_come_back_as_they_were(tmp_path, rng, tied):
         assert np.array_equal(found.tensors[name], want), name
         assert found.tensors[name].flags.c_contiguous
         assert not found.tensors[name].flags.writeable
-    assert (found.stored, found.tokenizer, found.chat_template) == ("fp32", None, None)
+    assert (found.stored, found.tokenizer) == ("fp32", None)
 
 
 def test_one_byte_less_or_more_is_refused(tmp_path, rng):

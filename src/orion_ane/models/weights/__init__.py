@@ -2,7 +2,7 @@
 
 from orion_ane.models.weights.checkpoint import (
     Checkpoint,
-    GgufVocabulary,
+    GgufTokenizer,
     TokenizerFiles,
     TokenizerSource,
 )
@@ -12,7 +12,7 @@ from orion_ane.models.weights.tensors import shapes, to_half_split, to_interleav
 
 __all__ = [
     "Checkpoint",
-    "GgufVocabulary",
+    "GgufTokenizer",
     "Loss",
     "Report",
     "TokenizerFiles",

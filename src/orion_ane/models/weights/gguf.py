@@ -10,7 +10,7 @@ import numpy as np
 
 from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig, Rope
-from orion_ane.models.weights.checkpoint import Checkpoint, GgufVocabulary
+from orion_ane.models.weights.checkpoint import Checkpoint, GgufTokenizer
 from orion_ane.models.weights.fields import Fields
 from orion_ane.models.weights.gguf_file import open_gguf
 from orion_ane.models.weights.tensors import (
@@ -26,7 +26,6 @@ from orion_ane.models.weights.tensors import (
 from orion_ane.types import Array
 
 FAMILIES = ("gpt2", "llama")
-VOCABULARIES = ("gpt2", "llama")
 EMBEDDING, HEAD, ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
 
 LLAMA_NAMES = {
@@ -61,7 +60,6 @@ GPT2_NAMES = {
     "w2": "ffn_down.weight",
     "b2": "ffn_down.bias",
 }
-SPECIALS = ("bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask")
 ENDS = ("eos", "eot", "eom")
 
 
@@ -78,25 +76,22 @@ def load_gguf(path: Path) -> Checkpoint:
     fields = Fields(where, {k: v for k, v in metadata.items() if not k.startswith("tokenizer.")})
     fields.only("general.type", "model")
     fields.only("split.count", 0, 1)
-    vocabulary = _vocabulary(where, metadata)
-    config = _config(where, fields, file.tensors, vocabulary)
+    config = _config(where, fields, file.tensors, metadata)
     ignored = {ROPE_FACTORS} if isinstance(config, LlamaConfig) else set()
     if isinstance(config, GPT2Config) and _has_twin_head(where, file.tensors):
         ignored.add(HEAD)
     used = [tensor for name, tensor in file.tensors.items() if name not in ignored]
-    template = metadata.get("tokenizer.chat_template")
     return Checkpoint(
         config=config,
         tensors=collect(where, _entries(config), file.tensors, unused=ignored),
-        tokenizer=vocabulary,
-        chat_template=template if isinstance(template, str) else None,
+        tokenizer=_tokenizer(metadata),
         stored=main_kind(used),
         origin=where,
     )
 
 
 def _config(
-    where: str, fields: Fields, tensors: Mapping[str, Stored], vocabulary: GgufVocabulary | None
+    where: str, fields: Fields, tensors: Mapping[str, Stored], metadata: Mapping[str, object]
 ) -> ModelConfig:
     """The model that the metadata describes."""
     family = fields.text("general.architecture")
@@ -105,18 +100,20 @@ def _config(
     if EMBEDDING not in tensors:
         raise CheckpointError(where, "tensors are missing", want=EMBEDDING)
     rows = tensors[EMBEDDING].shape[0]  # may be more than the vocabulary, to pad it
-    if vocabulary is not None and len(vocabulary.tokens) > rows:
+    tokens = metadata.get("tokenizer.ggml.tokens", ())
+    if isinstance(tokens, tuple) and len(tokens) > rows:
         raise CheckpointError(
-            where, "more tokens than vectors", got=len(vocabulary.tokens), want=f"at most {rows}"
+            where, "more tokens than vectors", got=len(tokens), want=f"at most {rows}"
         )
     fields.only(f"{family}.vocab_size", rows)
-    specials = vocabulary.specials if vocabulary else {}
-    ends = tuple(dict.fromkeys(specials[role] for role in ENDS if role in specials))
+    bos = _special(where, metadata, "bos", rows)
+    found = (_special(where, metadata, role, rows) for role in ENDS)
+    ends = tuple(dict.fromkeys(end for end in found if end is not None))
     config: ModelConfig
     if family == "gpt2":
-        config = _gpt2(fields, rows, specials.get("bos"), ends)
+        config = _gpt2(fields, rows, bos, ends)
     else:
-        config = _llama(fields, tensors, rows, specials.get("bos"), ends)
+        config = _llama(fields, tensors, rows, bos, ends)
     fields.finish(prefix=f"{family}.")
     return config
 
@@ -252,64 +249,18 @@ def _half_split(array: Array, heads: int) -> Sequence[Array]:
     return (to_half_split(array, heads),)
 
 
-def _vocabulary(where: str, metadata: Mapping[str, object]) -> GgufVocabulary | None:
-    """The tokenizer that the metadata describes; None where there is none."""
-    fields = Fields(where, metadata)
-    model = fields.get("tokenizer.ggml.model")
-    if model is None:
+def _tokenizer(metadata: Mapping[str, object]) -> GgufTokenizer | None:
+    """The metadata of the tokenizer, as it is; None where there is none."""
+    if "tokenizer.ggml.model" not in metadata:
         return None
-    if model not in VOCABULARIES:
-        raise ConfigError(
-            where, "a tokenizer we do not know", got=model, want=" or ".join(VOCABULARIES)
+    return GgufTokenizer({k: v for k, v in metadata.items() if k.startswith("tokenizer.")})
+
+
+def _special(where: str, metadata: Mapping[str, object], role: str, rows: int) -> int | None:
+    """The id of a special token, which must have a vector."""
+    ids = Fields(where, metadata).ids(f"tokenizer.ggml.{role}_token_id")
+    if ids and ids[0] >= rows:
+        raise CheckpointError(
+            where, f"the {role} token has no vector", got=ids[0], want=f"below {rows}"
         )
-    fields.only("tokenizer.ggml.remove_extra_whitespaces", False)
-    fields.only("tokenizer.ggml.precompiled_charsmap", ())
-    fields.finish(harmless=metadata)
-    tokens = _strings(where, metadata, "tokenizer.ggml.tokens")
-    scores = _numbers(where, metadata, "tokenizer.ggml.scores", len(tokens))
-    types = _numbers(where, metadata, "tokenizer.ggml.token_type", len(tokens))
-    pre = fields.get("tokenizer.ggml.pre")
-    return GgufVocabulary(
-        model=str(model),
-        pre=pre if isinstance(pre, str) else None,
-        tokens=tokens,
-        scores=scores,
-        merges=_strings(where, metadata, "tokenizer.ggml.merges"),
-        types=tuple(int(one) for one in types),
-        specials=_specials(where, fields, len(tokens)),
-        add_bos=_maybe_flag(fields, "tokenizer.ggml.add_bos_token"),
-        add_eos=_maybe_flag(fields, "tokenizer.ggml.add_eos_token"),
-        add_space_prefix=_maybe_flag(fields, "tokenizer.ggml.add_space_prefix"),
-    )
-
-
-def _specials(where: str, fields: Fields, count: int) -> dict[str, int]:
-    found = {}
-    for role in SPECIALS:
-        if ids := fields.ids(f"tokenizer.ggml.{role}_token_id"):
-            if ids[0] >= count:
-                raise CheckpointError(
-                    where, f"the {role} token is not in the vocabulary", got=ids[0], want=count
-                )
-            found[role] = ids[0]
-    return found
-
-
-def _maybe_flag(fields: Fields, name: str) -> bool | None:
-    return None if fields.get(name) is None else fields.flag(name, default=False)
-
-
-def _strings(where: str, metadata: Mapping[str, object], key: str) -> tuple[str, ...]:
-    found = metadata.get(key, ())
-    if not isinstance(found, tuple) or not all(isinstance(one, str) for one in found):
-        raise CheckpointError(where, f"{key} is not a list of texts")
-    return found
-
-
-def _numbers(where: str, metadata: Mapping[str, object], key: str, count: int) -> tuple[float, ...]:
-    found = metadata.get(key, ())
-    if not isinstance(found, tuple) or any(isinstance(one, str) for one in found):
-        raise CheckpointError(where, f"{key} is not a list of numbers")
-    if found and len(found) != count:
-        raise CheckpointError(where, f"{key} has another length", got=len(found), want=count)
-    return found
+    return ids[0] if ids else None

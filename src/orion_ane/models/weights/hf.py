@@ -11,7 +11,7 @@ import numpy as np
 from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
 from orion_ane.models.weights.checkpoint import Checkpoint, TokenizerFiles
-from orion_ane.models.weights.documents import read_json, read_text
+from orion_ane.models.weights.documents import read_json
 from orion_ane.models.weights.fields import listed
 from orion_ane.models.weights.hf_config import HFConfig, from_hf
 from orion_ane.models.weights.safetensors import open_safetensors
@@ -104,7 +104,6 @@ def load_hf(folder: Path) -> Checkpoint:
         config=config.model,
         tensors=tensors,
         tokenizer=tokenizer_files(folder),
-        chat_template=_chat_template(folder),
         stored=main_kind(tensor for name, tensor in stored.items() if name not in ignored),
         origin=str(folder),
     )
@@ -249,19 +248,3 @@ def _transposed(array: Array) -> Sequence[Array]:
 def _thirds(array: Array) -> Sequence[Array]:
     """Fused query, key and value, apart and [out, in]."""
     return [part.T for part in np.split(array, 3, axis=-1)]
-
-
-def _chat_template(folder: Path) -> str | None:
-    """The Jinja text of a file of its own, else of tokenizer_config.json."""
-    jinja, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
-    if jinja.is_file():
-        return read_text(jinja)
-    template = read_json(config).get("chat_template") if config.is_file() else None
-    if isinstance(template, list):  # several by name; the one called default is for chats
-        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
-        template = named.get("default")
-    if template is not None and not isinstance(template, str):
-        raise CheckpointError(
-            str(config), "chat_template is not a text", got=type(template).__name__
-        )
-    return template

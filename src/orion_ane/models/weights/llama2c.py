@@ -46,7 +46,6 @@ def load_llama2c(path: Path) -> Checkpoint:
         config=config,
         tensors=_tensors(config, numbers),
         tokenizer=_tokenizer(path, config.vocab),
-        chat_template=None,
         stored="fp32",
         origin=where,
     )
