@@ -171,7 +171,7 @@ def test_damaged_vocabularies_are_refused(vocab, words, tmp_path):
 def test_ids_may_leave_gaps_and_a_gap_is_no_token(tmp_path):
     vocab = json.loads(byte_level_json())["model"]["vocab"]
     vocab["<|extra|>"] = 1000
-    write(tmp_path, {"vocab.json": vocab, "merges.txt": "#version: 0.2\no n\n"})
+    write(tmp_path, {"vocab.json": vocab, "merges.txt": "#version: 0.2\nO n\n"})
     tokenizer = from_gpt2_files(tmp_path / "vocab.json", tmp_path / "merges.txt")
     assert tokenizer.vocab_size == 1001
     assert tokenizer.encode("<|extra|>", specials=True) == [1000]
