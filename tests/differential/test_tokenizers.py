@@ -309,7 +309,7 @@ def test_smollm2_chats_as_transformers_does(tmp_path):
         ]
     )
     theirs.decoder = library.decoders.ByteLevel()
-    theirs.add_special_tokens(names[:17])
+    theirs.add_special_tokens(list(names[:17]))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": names[1],
