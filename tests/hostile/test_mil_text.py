@@ -164,6 +164,9 @@ HOSTILE = {
     "a shape of many sizes": statement(f"fp16 y = reshape(x=x, shape=[{'2,' * FAR}2]);"),
     "many axes": statement(f"fp16 y = reduce_sum(x=x, axes=[{'0,' * FAR}0], keep_dims=true);"),
     "many untyped values": statement(f"fp16 y = concat(axis=0, values=({'1.0,' * FAR}1.0));"),
+    "many values typed by another": statement(
+        f"fp16 y = concat(axis=0, values=({'1.0,' * FAR}x));"
+    ),
     "a pad without end": statement("fp16 y = pad(x=x, pad=[0,2147483647]);").replace(
         "fp16 x", "tensor<fp16, [2147483647,2147483647]> x"
     ),

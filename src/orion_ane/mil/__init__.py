@@ -11,7 +11,7 @@ from orion_ane.mil.blob import (
 )
 from orion_ane.mil.dialect import DIALECTS, IOS15, IOS16, IOS17, IOS18, Dialect
 from orion_ane.mil.emit import Emitted, emit, emit_module, returned
-from orion_ane.mil.module import Function, Module
+from orion_ane.mil.module import Function, Module, Place, Statement
 from orion_ane.mil.parse import parse, parse_graph
 from orion_ane.mil.place import place
 from orion_ane.mil.program import Buffer, Port, Program
@@ -30,8 +30,10 @@ __all__ = [
     "Emitted",
     "Function",
     "Module",
+    "Place",
     "Port",
     "Program",
+    "Statement",
     "WeightFile",
     "emit",
     "emit_module",

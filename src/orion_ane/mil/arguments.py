@@ -49,8 +49,8 @@ class Arguments(Mapping[str, Node]):
         literals: dict[str, Literal] = {}
         for key, value in self._single.items():
             if isinstance(value, Constant):
-                exact = value.dtype is not None or not value.has_floats
-                literal = (value if exact else self._suited(value)).literal()
+                typed = self._single[key] = self._suited(value) if value.has_floats else value
+                literal = typed.literal()
                 if literal is not None:
                     literals[key] = literal
         tuples = {

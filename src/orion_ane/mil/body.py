@@ -11,8 +11,9 @@ from orion_ane.ir.node import Node, Op
 from orion_ane.mil.arguments import Argument, Arguments, Value
 from orion_ane.mil.dialect import DIALECTS, OLD
 from orion_ane.mil.lex import Tokens, shortened
-from orion_ane.mil.module import Function
+from orion_ane.mil.module import Function, Place, Statement
 from orion_ane.mil.names import TYPE_WORDS
+from orion_ane.mil.opaque import Opaque
 from orion_ane.mil.written import TRUTHS, Constant, Written, read_constant, read_literal, read_type
 from orion_ane.ops.leaf import Input, Weight
 
@@ -23,8 +24,10 @@ _NAME_ONLY = re.compile(r'\[name = (?:string|tensor<string, \[\]>)\("[^"\\\n]{0,
 _FLOATS = frozenset({"inf", "nan"})
 
 
-def read_function(tokens: Tokens, version: str) -> Function:
+def read_function(tokens: Tokens, version: str, *, tolerant: bool) -> Function:
     """What follows `func name`, under a header of `version`, which is empty where there is none.
+
+    A tolerant reading keeps what the rows of the op table refuse; see `parse`.
 
     Raises:
         MilError: with line and column.
@@ -36,7 +39,7 @@ def read_function(tokens: Tokens, version: str) -> Function:
         want = [name for name, d in DIALECTS.items() if version != OLD or d.version == OLD]
         raise tokens.fail("opset not supported", at=at, got=shortened(at[1]), want=want)
     tokens.expect(">")
-    body = _Body(tokens, dialect.opset)
+    body = _Body(tokens, dialect.opset, tolerant=tolerant)
     body.read_inputs()
     if tokens.next == "[":
         raise tokens.fail("attributes of a function not supported")
@@ -47,16 +50,22 @@ def read_function(tokens: Tokens, version: str) -> Function:
         if count > MAX_STATEMENTS:
             raise tokens.fail("too many statements", want=f"at most {MAX_STATEMENTS}")
         body.read_statement()
-    return Function(body.read_outputs(), dialect.opset)
+    graph = body.read_outputs()
+    statements, ports = tuple(body.statements), tuple(body.ports)
+    return Function(graph, dialect.opset, statements, ports, tuple(body.undefined))
 
 
 class _Body:
     """The values that a function has defined so far, by name."""
 
-    def __init__(self, tokens: Tokens, opset: int) -> None:
-        self.tokens, self.opset = tokens, opset
+    def __init__(self, tokens: Tokens, opset: int, *, tolerant: bool) -> None:
+        self.tokens, self.opset, self.is_tolerant = tokens, opset, tolerant
         self.values: dict[str, Value] = {}
         self.inputs: dict[str, Node] = {}
+        self.statements: list[Statement] = []
+        self.ports: list[tuple[str, Place]] = []
+        self.undefined: list[str] = []
+        self.literals = 0  # values read so far that were written in place
 
     def read_inputs(self) -> None:
         """`(T a, T b)`."""
@@ -72,6 +81,7 @@ class _Body:
                 self.inputs[name] = self.values[name] = Node(Input(name, written.tensor()))
             except OrionError as error:
                 raise tokens.located(error, at) from error
+            self.ports.append((name, self._place(at)))
         tokens.advance()
 
     def read_outputs(self) -> Graph:
@@ -82,13 +92,19 @@ class _Body:
         start = tokens.match
         tokens.expect("(")
         outputs: dict[str, Node] = {}
+        missing: MilError | None = None
         while tokens.next != ")":
-            if outputs:
+            if outputs or self.undefined:
                 tokens.expect(",")
             at = tokens.match
             name = tokens.word()
+            self.ports.append((name, self._place(at)))
             if name not in self.values:
-                raise tokens.fail("no such value", at=at, got=name)
+                missing = tokens.fail("no such value", at=at, got=name)
+                if not self.is_tolerant:
+                    raise missing
+                self.undefined.append(name)
+                continue
             if name in outputs:
                 raise tokens.fail("output is given twice", at=at, got=name)
             value = self.values[name]
@@ -98,6 +114,8 @@ class _Body:
                 raise tokens.located(error, at) from error
         tokens.advance()
         tokens.expect(";")
+        if missing is not None and not outputs:
+            raise missing
         try:
             return Graph(self.inputs, outputs)
         except OrionError as error:
@@ -107,25 +125,73 @@ class _Body:
         """`T y = op(k = v, …)[name = string("y")];`, with one result or several."""
         tokens = self.tokens
         at = tokens.match
+        op, ended = "", False
+        args: dict[str, Argument] = {}
+        inline: list[str] = []
+        problem: MilError | None = None
+        found: tuple[Value, ...]
         try:
             results = self._read_results()
-            op = self._read_op()
-            label = next(iter(results))
-            args = self._read_arguments("(", ")", label)
-            if (usual := _NAME_ONLY.match(tokens.text, tokens.match.start(1))) is not None:
-                tokens.go_to(usual.end())
-            elif tokens.next == "[":
-                args = _merged(op, args, self._read_arguments("[", "]", label))
-            tokens.expect(";")
-            found = _const(args, results) if op == "const" else self._call(op, args, len(results))
-            if len(found) != len(results):
-                raise MilError(op, "wrong number of results", got=len(results), want=len(found))
-            for (name, of), value in zip(results.items(), found, strict=True):
-                if isinstance(value, Node) and of != (value.type.dtype.value, value.type.shape):
-                    raise MilError(op, "result has another type", got=of, want=value.type)
-                self.values[name] = value
         except OrionError as error:
             raise tokens.located(error, at) from error
+        try:
+            op = self._read_op()
+            args = self._read_call(op, next(iter(results)), inline)
+            ended = True
+            found = _const(args, results) if op == "const" else self._call(op, args, len(results))
+            _want_types(op, results, found)
+        except OrionError as error:
+            problem = tokens.located(error, at)
+            if not self.is_tolerant:
+                raise problem from error
+            found = self._passed_over(op, args, results, problem, ended=ended)
+        self.values.update(zip(results, found, strict=True))
+        nodes = tuple([value for value in found if isinstance(value, Node)])
+        place = Place(tokens.text, at.start(1))
+        self.statements.append(
+            Statement(op, tuple(results), args, tuple(inline), nodes, place, problem)
+        )
+
+    def _read_call(self, op: str, label: str, inline: list[str]) -> dict[str, Argument]:
+        """`(k = v, …)[name = string("y")];` and, in `inline`, the parameters written in place."""
+        tokens = self.tokens
+        args = self._read_arguments("(", ")", label, inline)
+        if (usual := _NAME_ONLY.match(tokens.text, tokens.match.start(1))) is not None:
+            tokens.go_to(usual.end())
+        elif tokens.next == "[":
+            args = _merged(op, args, self._read_arguments("[", "]", label, inline))
+        tokens.expect(";")
+        return args
+
+    def _passed_over(
+        self,
+        op: str,
+        args: dict[str, Argument],
+        results: dict[str, Written],
+        problem: MilError,
+        *,
+        ended: bool,
+    ) -> tuple[Node, ...]:
+        """Values of the declared types for a statement that cannot be read, to its end.
+
+        Raises:
+            MilError: `problem`, where there is no end or no such type of a value.
+        """
+        tokens = self.tokens
+        while not ended:
+            if not tokens.next:
+                raise problem
+            ended = tokens.next == ";"
+            tokens.advance()
+        flat = [v for arg in args.values() for v in (arg if isinstance(arg, tuple) else (arg,))]
+        operands = tuple(value for value in flat if isinstance(value, Node))
+        try:
+            return tuple(Node(Opaque(op, of.tensor()), operands) for of in results.values())
+        except OrionError:
+            raise problem from None
+
+    def _place(self, at: re.Match[str]) -> Place:
+        return Place(self.tokens.text, at.start(1))
 
     def _read_results(self) -> dict[str, Written]:
         """`T a, T b =`, the names still undefined."""
@@ -159,7 +225,9 @@ class _Body:
             raise tokens.fail("name is defined twice", at=at, got=name)
         return name
 
-    def _read_arguments(self, start: str, end: str, label: str) -> dict[str, Argument]:
+    def _read_arguments(
+        self, start: str, end: str, label: str, inline: list[str]
+    ) -> dict[str, Argument]:
         """`k = v, …` between brackets; `label` is how a weight among them is called."""
         tokens = self.tokens
         tokens.expect(start)
@@ -172,10 +240,13 @@ class _Body:
             if key in found:
                 raise tokens.fail("parameter is given twice", at=at, got=key)
             tokens.expect("=")
+            before = self.literals
             if tokens.next == "(":
                 found[key] = self._read_tuple(label)
             else:
                 found[key] = self._read_value(label if key == "val" else f"{label}_{key}")
+            if self.literals != before and key != "name":
+                inline.append(key)
         tokens.advance()
         return found
 
@@ -199,6 +270,7 @@ class _Body:
         if known is not None:
             tokens.advance()
             return known
+        self.literals += 1
         if token in TYPE_WORDS:
             return read_constant(tokens, label)
         if tokens.at_name and token not in TRUTHS and token not in _FLOATS:
@@ -212,6 +284,15 @@ class _Body:
         if given.leftover:
             raise MilError(op, "unknown parameter", got=", ".join(given.leftover))
         return found if isinstance(found, tuple) else (found,)
+
+
+def _want_types(op: str, results: dict[str, Written], found: tuple[Value, ...]) -> None:
+    """Refuse values that are not as many, or not of the types, as the statement declares."""
+    if len(found) != len(results):
+        raise MilError(op, "wrong number of results", got=len(results), want=len(found))
+    for of, value in zip(results.values(), found, strict=True):
+        if isinstance(value, Node) and of != (value.type.dtype.value, value.type.shape):
+            raise MilError(op, "result has another type", got=of, want=value.type)
 
 
 def _read_result_type(tokens: Tokens) -> Written:

@@ -15,8 +15,8 @@ MAX_TEXT = 1 << 25
 MAX_NUMBER = 128
 MAX_STRING = 4096
 
-# Space and comments, then one token.  Nothing is ever tried twice: repeats are possessive, what
-# does not end (a string, a comment) is a token too, and the end of the text is the empty one.
+# Space and comments, then one token, the end of the text being the empty one.  Repeats are
+# possessive, so that nothing is tried twice; what begins nothing is a token of one character.
 _TOKEN = re.compile(
     r"""
     (?: [ \t\r\n\f\v]++ | //[^\n]*+ | /\*(?:[^*]++|\*(?!/))*+\*/ )*+
@@ -25,9 +25,8 @@ _TOKEN = re.compile(
     | [<>\[\](){},=;]
     | [-+]?\.?[0-9](?:[eEpP][-+]|[0-9A-Za-z.])*+
     | [-+](?:inf|nan)(?![A-Za-z0-9_@])
-    | "(?:[^"\\\n]|\\.)*+"?
+    | "(?:[^"\\\n]|\\.)*+"
     | ->
-    | /\*(?s:.*)
     | [^ \t\r\n\f\v]
     | \Z
     )""",
@@ -37,7 +36,6 @@ _next = cast("Callable[[str, int], re.Match[str]]", _TOKEN.match)  # matches eve
 _NAME_STARTS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 _NUMBER_STARTS = frozenset("0123456789+-.")
 _SPECIAL = {"inf": float("inf"), "nan": float("nan")}
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _ESCAPED = str.maketrans({char: f"\\{letter}" for letter, char in _ESCAPES.items()})
@@ -124,7 +122,7 @@ class Tokens:
             raise self.unexpected("a string")
         if len(token) > MAX_STRING:
             raise self.fail("string too long", want=f"at most {MAX_STRING} characters")
-        if not _STRING.fullmatch(token):
+        if len(token) == 1:
             raise self.fail("string does not end on its line")
         for escape in _ESCAPE.finditer(token):
             if escape[1] not in _ESCAPES:
@@ -134,7 +132,7 @@ class Tokens:
 
     def unexpected(self, want: str) -> MilError:
         """The error for a token that does not belong here."""
-        if self.next.startswith("/*"):
+        if self.text.startswith("/*", self.match.start(1)):
             return self.fail("comment does not end")
         return self.fail("unexpected", got=_shown(self.next), want=want)
 

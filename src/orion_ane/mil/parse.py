@@ -13,8 +13,14 @@ from orion_ane.mil.module import Function, Module
 from orion_ane.mil.written import Written, read_type
 
 
-def parse(text: str) -> Module:
+def parse(text: str, *, tolerant: bool = False) -> Module:
     """The functions of a MIL text, with or without its header.
+
+    Args:
+        text: the program.
+        tolerant: keep statements that no row of the op table reads, as opaque values of the
+            types that they declare, each with its problem; and returned names that nothing
+            defines.  For tools that say all that is wrong at once; nothing runs such a module.
 
     Raises:
         MilError: the text is not MIL or has what is not supported, with line and column.
@@ -28,7 +34,7 @@ def parse(text: str) -> Module:
         name = tokens.word("a function name")
         if name in functions:
             raise tokens.fail("function is defined twice", at=at, got=name)
-        functions[name] = read_function(tokens, version)
+        functions[name] = read_function(tokens, version, tolerant=tolerant)
     if version:
         tokens.expect("}")
     if tokens.next:

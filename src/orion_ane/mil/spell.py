@@ -108,7 +108,10 @@ def _exact(element: Scalar) -> str:
 
 
 def _plain(constant: Const) -> Iterable[str]:
-    """Elements as people read them: the shortest decimal that gives the same value."""
+    """Elements as people read them: the shortest decimal that gives the same value.
+
+    The shortest of its type is not always one: 7.038531e-26, read as float64, rounds to another.
+    """
     if not constant.of.dtype.is_float:
         return map(_exact, _elements(constant))
     flat = constant.value.ravel()

@@ -51,6 +51,13 @@ def test_every_fp32_value_comes_back(short, values):
     assert np.array_equal(back.view(np.uint32), array.view(np.uint32))
 
 
+def test_a_value_whose_shortest_decimal_rounds_twice_comes_back():
+    value = np.array([7.038530691851209e-26], np.float32)
+    assert str(value[0]) == "7.038531e-26"
+    assert np.float32(float("7.038531e-26")) != value[0]  # by way of float64, as a text is read
+    assert np.array_equal(round_trip(value, short=True), value)
+
+
 @pytest.mark.parametrize("dialect", [IOS16, IOS18], ids=["ios16", "ios18"])
 @pytest.mark.parametrize("short", [False, True], ids=["device", "short"])
 def test_what_is_not_a_number_or_not_finite_comes_back(dialect, short):
