@@ -107,6 +107,11 @@ def test_a_long_constant_belongs_in_a_blob():
         Const(TensorType(FP16, (2,)), b"123")
 
 
+def test_a_constant_prints_its_first_values():
+    assert repr(const([1, 2, 3, 4], FP16).op) == "Const(fp16[4], [1.0, 2.0, 3.0, 4.0])"
+    assert repr(const(range(5), INT32).op) == "Const(int32[5], [0, 1, 2, 3] …)"
+
+
 def test_stretching_a_cotangent_writes_a_short_text():
     # A product over [C, S] of ones would not fit a text; one axis at a time does.
     big = TensorType(FP16, (1, 2048, 1, 1024))
