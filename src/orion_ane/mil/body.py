@@ -211,7 +211,7 @@ class _Body:
         tokens = self.tokens
         at = tokens.match
         op = tokens.word("an op")
-        if op != "const" and op not in Op.readers:
+        if op != "const" and op not in Op.readers and not self.is_tolerant:
             raise tokens.fail("no such op", at=at, got=op)
         return op
 
@@ -279,6 +279,8 @@ class _Body:
 
     def _call(self, op: str, args: dict[str, Argument], results: int) -> tuple[Node, ...]:
         """The nodes that a statement spells."""
+        if op not in Op.readers:
+            raise MilError("mil", "no such op", got=op)
         given = Arguments(op, args).for_reader(self.opset, results)
         found = Op.readers[op](given)
         if given.leftover:
