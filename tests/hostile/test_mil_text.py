@@ -241,6 +241,19 @@ def test_time_grows_as_the_text_does():
     assert many < SECONDS
 
 
+@pytest.mark.parametrize("end", [" ", "\n"], ids=["one line", "lines"])
+def test_many_faults_are_placed_in_one_pass(end):
+    lines = (f"fp16 y{i} = nope(x=x);" for i in range(20_000))
+    text = f"func main<ios18>(fp16 x) {{{end}{end.join(lines)}{end}}} -> (y0);"
+    start = process_time()
+    found = parse(text, tolerant=True).functions["main"].statements
+    assert process_time() - start < SECONDS / 2
+    last = found[-1].problem
+    offset = text.index("nope", text.index("y19999"))
+    assert last.line == text.count("\n", 0, offset) + 1
+    assert last.column == offset - text.rfind("\n", 0, offset)
+
+
 def test_one_long_constant_used_by_many_statements_is_read_once():
     data = ",".join(["1"] * 100_000)
     uses = " ".join(f"tensor<fp16, [100000]> y{i} = add(x=x, y=v);" for i in range(2000))

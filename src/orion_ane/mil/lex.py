@@ -53,6 +53,7 @@ class Tokens:
             raise MilError("mil", "text too long", got=len(text), want=f"at most {MAX_TEXT}")
         self.text = text
         self.elements = 0
+        self._counted = (0, 1, 0)  # an offset, its line, and where that begins
         self.types: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.go_to(0)
 
@@ -146,11 +147,16 @@ class Tokens:
         hint: str | None = None,
     ) -> MilError:
         """An error at the next token, or at one gone by."""
-        match = at or self.match
-        offset = match.start(1)
-        line = match.string.count("\n", 0, offset) + 1
-        column = offset - match.string.rfind("\n", 0, offset)
+        line, column = self._position((at or self.match).start(1))
         return MilError("mil", what, line=line, column=column, got=got, want=want, hint=hint)
+
+    def _position(self, offset: int) -> tuple[int, int]:
+        """Line and column, counted on from the fault before, so that many faults take no longer."""
+        seen, line, start = self._counted if self._counted[0] <= offset else (0, 1, 0)
+        line += self.text.count("\n", seen, offset)
+        start = max(start, self.text.rfind("\n", seen, offset) + 1)
+        self._counted = offset, line, start
+        return line, offset - start + 1
 
     def located(self, error: OrionError, at: re.Match[str]) -> MilError:
         """An error of an op or a type, at the statement that caused it."""
