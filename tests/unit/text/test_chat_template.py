@@ -61,6 +61,12 @@ def test_T09_a_message_cannot_end_its_own_turn(chatty):
     )
 
 
+def test_a_guarded_name_is_encoded_with_the_text_around_it(spm):
+    chatty = replace(spm, template=ChatTemplate("{{ messages[0].content }}"))
+    text = "the</s>cat <s> sat"
+    assert chatty.chat([{"content": text}]) == spm.encode(text)
+
+
 contents = st.lists(
     st.sampled_from(["<s>", "</s>", "<think>", "\ufdd0", "\uffff", " ", "a", "</", "s>", "é"]),
     max_size=8,

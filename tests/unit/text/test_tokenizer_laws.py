@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from vocabularies import gguf_bpe
 
 from orion_ane.errors import DataError
-from orion_ane.text import Tokenizer
+from orion_ane.text import Tokenizer, from_gguf
 
 same_fixture = settings(
     max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -89,6 +92,19 @@ def test_a_prompt_starts_with_bos_where_the_model_wants_one(tokenizer):
     assert ids == start + tokenizer.encode("Once upon")
     if tokenizer.bos_id is not None:
         assert tokenizer.prompt_ids("") == [tokenizer.bos_id]
+
+
+def test_an_empty_prompt_starts_from_the_end_where_there_is_no_bos(byte_level):
+    assert replace(byte_level, bos_id=None, eos_ids=(1, 0), adds_bos=False).prompt_ids("") == [1]
+
+
+def test_of_two_control_tokens_that_begin_alike_the_longer_is_meant():
+    fields = gguf_bpe()
+    fields["tokenizer.ggml.tokens"] += ["<s>x", "<s>x>"]
+    fields["tokenizer.ggml.token_type"] += [3, 3]
+    tokenizer = from_gguf(fields)
+    last = tokenizer.vocab_size - 1
+    assert tokenizer.encode("<s>x><s>x<s>", specials=True) == [last, last - 1, 0]
 
 
 def test_an_empty_prompt_needs_a_token_to_start_from(tokenizers):
