@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import orion_ane
 
@@ -83,6 +85,34 @@ def test_the_package_never_needs_an_oracle() -> None:
     needed = {Requirement(line).name for line in PROJECT["project"]["dependencies"]}
     oracles = PROJECT["project"]["optional-dependencies"]["oracles"]
     assert not needed & {Requirement(line).name for line in oracles}
+
+
+def imported(folder: str) -> set[str]:
+    """The distributions whose packages the files of a folder import, our own aside."""
+    names = set()
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add((node.module or "").partition(".")[0])
+    homes = packages_distributions()
+    found = {home.lower() for name in names for home in homes.get(name, [])}
+    return {canonicalize_name(name) for name in found} - {"orion-ane"}
+
+
+def declared(*lists: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(line).name) for lines in lists for line in lines}
+
+
+def test_what_the_package_imports_is_what_it_asks_for() -> None:
+    # llvmlite is numba's, in the version that numba was built for.
+    assert imported("src") - {"llvmlite"} <= declared(PROJECT["project"]["dependencies"])
+
+
+def test_what_the_tests_import_is_what_the_extras_bring() -> None:
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    assert imported("tests") <= declared(PROJECT["project"]["dependencies"], *extras)
 
 
 def test_the_gate_pins_every_dependency_to_a_version_that_the_project_admits() -> None:
