@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class OrionError(Exception):
     """An error a caller may catch, worded `<where>: <what>: got <got>, want <want>`.
@@ -54,6 +56,46 @@ class MilError(OrionError):
         self.line, self.column = line, column
         place = f"{where}:{line}:{column}" if line is not None else where
         super().__init__(place, what, got=got, want=want, hint=hint)
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One place in a program that breaks a rule of a device.
+
+    Attributes:
+        code: of the limit; empty where the text says what no rule knows.
+        symptom: how it would show on the device.
+        where: the statement or port.
+        line: from 1, or None where it is the program's as a whole.
+        column: likewise.
+        message: what is wrong there.
+        hint: the way out; empty where there is none.
+        sources: who says so.
+    """
+
+    code: str
+    symptom: str
+    where: str
+    line: int | None
+    column: int | None
+    message: str
+    hint: str
+    sources: tuple[str, ...]
+
+    def __str__(self) -> str:
+        place = f"{self.line}:{self.column}: " if self.line is not None else ""
+        head = f"{place}{self.where}: {self.message} ({self.code or 'unread'}, {self.symptom})"
+        return head + (f"\n  hint: {self.hint}" if self.hint else "")
+
+
+class LimitError(OrionError):
+    """A program that breaks limits of its target; `diagnostics` are all of them."""
+
+    def __init__(self, target: str, diagnostics: tuple[Diagnostic, ...]) -> None:
+        self.diagnostics = diagnostics
+        super().__init__(target, f"{len(diagnostics)} limits are broken")
+        listed = "\n".join(str(diagnostic) for diagnostic in diagnostics)
+        self.args = (f"{self}\n{listed}",)
 
 
 class BackendError(OrionError):

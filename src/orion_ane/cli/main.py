@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 import click
 
+from orion_ane.cli.check import check
 from orion_ane.cli.generate import generate
+from orion_ane.cli.rules import rules
 from orion_ane.errors import OrionError
 
 
@@ -25,6 +27,8 @@ def orion() -> None:
 
 
 orion.add_command(generate)
+orion.add_command(rules)
+orion.add_command(check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,74 @@
+"""check: everything in a program that breaks its target's limits, what is silent first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from orion_ane.ane.limits import Limit, Subject
+from orion_ane.ane.targets import Target
+from orion_ane.errors import Diagnostic
+from orion_ane.mil.dialect import OLD
+from orion_ane.mil.module import Module
+from orion_ane.mil.parse import parse
+from orion_ane.mil.program import Buffer, Program
+
+UNREAD = "not known"
+"""The symptom of a statement that no row of the op table reads."""
+
+
+def check(program: Program | str, target: Target) -> tuple[Diagnostic, ...]:
+    """All places where a program, or a text alone, breaks the target's limits.
+
+    What the device would not even notice comes first; then by the rows' order and the text's. A
+    statement that the op table cannot read is reported too, unless a limit already says why.
+
+    Raises:
+        MilError: the text is not MIL.
+    """
+    text, files = (program, None) if isinstance(program, str) else (program.text, program.weights)
+    module = parse(text, tolerant=True)
+    found = [*_broken(module, files, target)]
+    said = {(d.line, d.column) for _, d in found}
+    found += ((len(found), d) for d in _unread(module) if (d.line, d.column) not in said)
+    return tuple(diagnostic for _, diagnostic in sorted(found, key=lambda pair: pair[0]))
+
+
+def _broken(
+    module: Module, files: Mapping[str, Buffer] | None, target: Target
+) -> Iterator[tuple[int, Diagnostic]]:
+    """Each finding with the rank of its symptom."""
+    for name, function in module.functions.items():
+        prefix = f"{name}, " if len(module.functions) > 1 else ""
+        subject = Subject(function, module.dialect, len(module.functions), files)
+        for limit in target.rows:
+            for diagnostic in _of_limit(limit, subject, prefix):
+                yield limit.symptom.rank, diagnostic
+
+
+def _of_limit(limit: Limit, subject: Subject, prefix: str) -> Iterator[Diagnostic]:
+    if limit.check is None or (limit.is_old_text and subject.dialect.version != OLD):
+        return
+    for finding in limit.check(subject):
+        place = finding.place
+        yield Diagnostic(
+            limit.code,
+            limit.symptom.value,
+            prefix + finding.where,
+            place.line if place else None,
+            place.column if place else None,
+            finding.message,
+            finding.hint,
+            limit.sources,
+        )
+
+
+def _unread(module: Module) -> Iterator[Diagnostic]:
+    for function in module.functions.values():
+        for statement in function.statements:
+            if statement.problem is None:
+                continue
+            place, problem = statement.place, statement.problem
+            where = f"{statement.op or 'statement'} {', '.join(statement.results[:4])}"
+            message = str(problem).partition("\n")[0].partition(": ")[2]
+            hint = problem.hint or ""
+            yield Diagnostic("", UNREAD, where, place.line, place.column, message, hint, ())
