@@ -11,6 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import orion_ane
+from orion_ane.models.registry import find
+from orion_ane.models.weights import load_checkpoint
 
 FP32_SUMS = 1e-4  # sums in another order than the float64 of the golden runs
 FP16_STORAGE = 0.1  # every value of every layer rounded to fp16 (issue: 0.1 on stories260K)
@@ -173,6 +175,66 @@ class TestSmolLM2:
         assert len(ids) == want["storybook_first_1200_chars"]["n_tokens"]
         want_loss = want["storybook_first_1200_chars"]["mean_next_token_loss"]
         assert smollm2.loss(ids) == pytest.approx(want_loss, abs=1e-4)
+
+    def test_a_prompt_of_64_tokens_equals_transformers_on_the_same_weights(self, smollm2):
+        torch = pytest.importorskip("torch", reason="an oracle; CI installs it")
+        transformers = pytest.importorskip("transformers", reason="an oracle; CI installs it")
+        theirs = smollm2_in_transformers(torch, transformers)
+        text = "The old clockmaker wound the last clock, locked his shop and looked up. " * 6
+        ids = smollm2.tokenizer.encode(text)[:64]
+        assert len(ids) == 64
+        with torch.no_grad():
+            want = theirs(torch.tensor([ids])).logits[0].numpy()
+            greedy = theirs.generate(
+                torch.tensor([ids]),
+                attention_mask=torch.ones(1, 64, dtype=torch.long),
+                max_new_tokens=8,
+                do_sample=False,
+                pad_token_id=0,
+            )[0, 64:].tolist()
+        assert smollm2.logits(ids) == pytest.approx(want, abs=1e-3)
+        got = smollm2.generate(ids, max_tokens=8)
+        assert list(got.ids) == [token for token in greedy if token not in smollm2.eos_ids]
+
+
+def smollm2_in_transformers(torch, transformers):
+    """The dequantised weights under transformers' names, which loads them strictly."""
+    checkpoint = load_checkpoint(find("smollm2-135m"))
+    c = checkpoint.config
+    names = {
+        "attn_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        **{f"w{x}": f"self_attn.{x}_proj" for x in "qkvo"},
+        "w1": "mlp.gate_proj",
+        "w2": "mlp.down_proj",
+        "w3": "mlp.up_proj",
+    }
+    state = {}
+    for name, array in checkpoint.tensors.items():
+        *layer, last = name.split(".")
+        theirs = {"embed": "embed_tokens", "norm": "norm"}.get(name) or ".".join(
+            [*layer, names[last]]
+        )
+        state[f"model.{theirs}.weight"] = torch.tensor(np.array(array))
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    config = transformers.LlamaConfig(
+        vocab_size=c.vocab,
+        hidden_size=c.dim,
+        intermediate_size=c.hidden,
+        num_hidden_layers=c.layers,
+        num_attention_heads=c.heads,
+        num_key_value_heads=c.kv_heads,
+        head_dim=c.head_dim,
+        max_position_embeddings=c.context,
+        rms_norm_eps=c.norm_eps,
+        rope_theta=c.rope.theta,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.load_state_dict(state)
+    return model
 
 
 def synthetic(data_dir):

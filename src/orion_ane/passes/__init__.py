@@ -2,6 +2,7 @@ from orion_ane.passes.casts import casts
 from orion_ane.passes.cse import cse
 from orion_ane.passes.dce import dce
 from orion_ane.passes.identities import identities
+from orion_ane.passes.masks import masks
 from orion_ane.passes.pipeline import DEFAULT, PASSES, Pass, apply, settle
 from orion_ane.passes.rewrite import Rule, rewrite
 
@@ -15,6 +16,7 @@ __all__ = [
     "cse",
     "dce",
     "identities",
+    "masks",
     "rewrite",
     "settle",
 ]
