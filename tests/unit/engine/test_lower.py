@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import evaluate64
 
-from orion_ane.engine import functions, lower
+from orion_ane.engine import functions, lower, threads
 from orion_ane.errors import ConfigError, ShapeError
 from orion_ane.ir import Graph, Op
 from orion_ane.ops import (
@@ -81,6 +82,14 @@ def test_a_sum_leaves_fp16_only_at_an_fp16_port():
     assert (y["half"].item(), y["single"].item()) == (32992, 32992)
 
 
+def test_a_cast_to_fp16_rounds_where_fp16_is_stored():
+    x = input_("x", TensorType(FP32, (2,)))
+    graph = Graph({"x": x}, {"y": cast(cast(x, FP16), FP32)})
+    fed = np.array([1 + 2.0**-12, 70000], np.float32)
+    assert lower(graph, {}, numerics="fp16").run({"x": fed})["y"].tolist() == [1, np.inf]
+    assert lower(graph, {}, numerics="fp32").run({"x": fed})["y"].tolist() == fed.tolist()
+
+
 def test_integers_and_bools_are_untouched(rng):
     types = [TensorType(dtype, (7,)) for dtype in DType if not dtype.is_float]
     inputs = {f"x{i}": input_(f"x{i}", of) for i, of in enumerate(types)}
@@ -104,6 +113,7 @@ def looks(x):
     return {
         "same": identity(x),
         "moved": moved,
+        "curved": exp(moved),  # numpy keeps the order of the axes in memory
         "part": slice_by_index(x, (0, 0), (2, 6)),
         "weight": identity(w),
         "y": y,
@@ -145,17 +155,15 @@ def test_inputs_may_be_read_only_and_strided(rng):
 
 
 def test_a_value_is_dropped_right_after_its_last_use(monkeypatch):
-    values = []
-    most = 0
+    values, then = [], []
 
     def alive():
         return sum(value() is not None for value in values)
 
     def tracked(x):
-        nonlocal most
         y = np.tanh(x)
         values.append(weakref.ref(y))
-        most = max(most, alive())
+        then.append(alive())
         return y
 
     monkeypatch.setitem(functions._UFUNCS, type(tanh(const(0.0, FP32)).op), tracked)
@@ -163,9 +171,10 @@ def test_a_value_is_dropped_right_after_its_last_use(monkeypatch):
     kept = tanh(x)
     for _ in range(20):
         y = tanh(y)
-    graph = Graph({"x": x}, {"y": kept + y})
+    graph = Graph({"x": x}, {"y": tanh(kept + y)})
     lower(graph, {}, numerics="fp32").run({"x": np.ones(8, np.float32)})
-    assert most == 3, "what is kept, an operand and its result"
+    assert max(then) == 3, "what is kept, an operand and its result"
+    assert then[-1] == 1, "both operands of the sum are gone"
     assert not alive()
 
 
@@ -201,14 +210,14 @@ def test_what_depends_on_weights_alone_is_computed_once(rng):
     np.testing.assert_allclose(tape.run(feed)["y"], want, rtol=2**-10)
 
 
-def test_a_constant_is_not_folded_into_a_much_larger_one():
+def test_a_constant_is_not_folded_into_a_much_larger_one(monkeypatch):
+    monkeypatch.setattr(sys.modules["orion_ane.engine.lower"], "MAX_FOLDED_BYTES", 1000)
     x = input_("x", TensorType(FP32, (1,)))
-    row, column = (const(np.ones(shape), FP32) for shape in ((1, 4096), (4096, 1)))
-    big = row * column  # 64 MiB out of 32 KiB
-    graph = Graph({"x": x}, {"y": slice_by_index(big, (0, 0), (1, 1)) * x})
+    row, column = (const(np.ones(shape), FP32) for shape in ((1, 64), (64, 1)))
+    graph = Graph({"x": x}, {"y": row * column * x})
     tape = lower(graph, {}, numerics="fp32")
-    assert all(slot is None or slot.nbytes <= 1 << 20 for slot in tape._slots)
-    assert tape.run({"x": np.ones(1, np.float32)})["y"].shape == (1, 1)
+    assert all(slot is None or slot.nbytes <= 1000 for slot in tape._slots)
+    assert np.all(tape.run({"x": np.ones(1, np.float32)})["y"] == 1)
 
 
 def test_a_weight_that_is_missing_or_of_another_type_is_named():
@@ -230,14 +239,18 @@ def test_a_number_of_threads_below_one_is_refused(threads):
 
 
 def test_blas_has_its_threads_again_after_a_run_and_after_an_error():
-    from orion_ane.engine.threads import Threads, _blas
-
-    before = [library.get_num_threads() for library in _blas()]
-    threads = Threads()
-    with threads.running():
-        assert all(library.get_num_threads() == 1 for library in _blas())
-    with pytest.raises(ZeroDivisionError), threads.running():
-        raise ZeroDivisionError
-    assert [library.get_num_threads() for library in _blas()] == before
-    with threads.running():  # the lock was let go
-        pass
+    libraries = threads._blas()
+    before = [library.get_num_threads() for library in libraries]
+    try:
+        for library in libraries:
+            library.set_num_threads(2)
+        with threads.Threads().running():
+            assert all(library.get_num_threads() == 1 for library in libraries)
+        with pytest.raises(ZeroDivisionError), threads.Threads().running():
+            raise ZeroDivisionError
+        assert all(library.get_num_threads() == 2 for library in libraries)
+        with threads.Threads().running():  # the lock was let go
+            pass
+    finally:
+        for library, count in zip(libraries, before, strict=True):
+            library.set_num_threads(count)
