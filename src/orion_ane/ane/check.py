@@ -20,17 +20,15 @@ def check(program: Program | str, target: Target) -> tuple[Diagnostic, ...]:
     """All places where a program, or a text alone, breaks the target's limits.
 
     What the device would not even notice comes first; then by the rows' order and the text's. A
-    statement that the op table cannot read is reported too, unless a limit already says why.
+    statement that the op table cannot read is reported too, last, whatever the target holds.
 
     Raises:
         MilError: the text is not MIL.
     """
     text, files = (program, None) if isinstance(program, str) else (program.text, program.weights)
     module = parse(text, tolerant=True)
-    found = [*_broken(module, files, target)]
-    said = {(d.line, d.column) for _, d in found}
-    found += ((len(found), d) for d in _unread(module) if (d.line, d.column) not in said)
-    return tuple(diagnostic for _, diagnostic in sorted(found, key=lambda pair: pair[0]))
+    found = sorted(_broken(module, files, target), key=lambda pair: pair[0])
+    return (*(diagnostic for _, diagnostic in found), *_unread(module))
 
 
 def _broken(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from orion_ane.ane.limits import LIMIT_BY_CODE, LIMITS, SOURCES, Limit, State
+from orion_ane.ane.limits import LIMIT_BY_CODE, LIMITS, SOURCES, Limit, State, key_of
 from orion_ane.ane.targets import TARGETS, target
 from orion_ane.cli.common import show
 from orion_ane.errors import ConfigError
@@ -79,6 +79,5 @@ def _explained(row: Limit) -> str:
     if row.note:
         lines.append(f"  note: {row.note}")
     lines.append(f"  holds for: {', '.join(_holds_for(row)) or 'no target'}")
-    words = " ".join((*row.sources, *row.contradicted_by))
-    keys = [key for key in SOURCES if any(word.startswith(key) for word in words.split())]
+    keys = sorted({key_of(source) for source in (*row.sources, *row.contradicted_by)})
     return "\n".join([*lines, *(f"  {key}: {SOURCES[key]}" for key in keys)])

@@ -8,7 +8,7 @@ from orion_ane.ane.limits.claims import CHIPS, Check, Limit, Scope, State, Sympt
 from orion_ane.ane.limits.further import FURTHER
 from orion_ane.ane.limits.numeric import NUMERIC
 from orion_ane.ane.limits.paper import PAPER
-from orion_ane.ane.limits.sources import SOURCES
+from orion_ane.ane.limits.sources import SOURCES, key_of
 from orion_ane.ane.limits.subject import Finding, Subject
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "State",
     "Subject",
     "Symptom",
+    "key_of",
 ]
 
 LIMITS = (*PAPER, *FURTHER, *NUMERIC)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_KEY = re.compile(r"MS(?=\d)|[A-Z]+")
+
 SOURCES = {
     "OP": "the Orion paper, arXiv 2603.06728; its limits by number",
     "O": "mechramc/Orion, code and documents",
@@ -20,3 +24,9 @@ SOURCES = {
     "X": "others, named in place",
     "P": "public reports of single machines, collected in 2026",
 }
+
+
+def key_of(source: str) -> str:
+    """The key that a source, as `M-PR22` or `G ch.3`, begins with; empty where it has none."""
+    found = _KEY.match(source)
+    return found[0] if found and found[0] in SOURCES else ""

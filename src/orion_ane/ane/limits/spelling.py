@@ -8,7 +8,7 @@ from math import isfinite
 from orion_ane.ane.limits.claims import Check
 from orion_ane.ane.limits.subject import Finding, Subject, is_scalar, literal
 from orion_ane.errors import MilError
-from orion_ane.mil.blob import BlobDType, read_blob
+from orion_ane.mil.blob import SENTINEL, BlobDType, read_blob
 from orion_ane.mil.dialect import OLD
 from orion_ane.mil.written import Constant
 
@@ -212,7 +212,8 @@ def absolute_data(subject: Subject) -> Iterator[Finding]:
         data = memoryview((subject.files or {}).get(ref.path, b"")).cast("B")
         metadata = data[ref.offset : ref.offset + _METADATA_BYTES]
         start = int.from_bytes(metadata[_DATA_OFFSET], "little")
-        if len(metadata) == _METADATA_BYTES and start != ref.offset + _METADATA_BYTES:
+        is_metadata = int.from_bytes(metadata[:4], "little") == SENTINEL
+        if is_metadata and start != ref.offset + _METADATA_BYTES:
             message = f"the metadata at {ref.offset} puts its data at {start}"
             hint = f"want {ref.offset + _METADATA_BYTES}"
             yield subject.at(statement, message, hint)
