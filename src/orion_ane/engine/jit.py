@@ -1,0 +1,60 @@
+"""How kernels are compiled: at their first call, kept on disk, without Python's lock."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+import numba
+from numba.core.caching import FunctionCache
+from numba.extending import intrinsic as _intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(
+    *,
+    parallel: bool = False,
+    is_part: bool = False,
+    fastmath: frozenset[str] = frozenset(),
+    sources: tuple[ModuleType, ...] = (),
+) -> Callable[[F], F]:
+    """A decorator for a kernel.
+
+    Args:
+        parallel: whether it has loops for several threads.
+        is_part: whether other kernels alone call it, so that it is not kept on disk by itself.
+        fastmath: what LLVM may assume of its arithmetic.
+        sources: other files that its code is made from; a change there makes it compile anew.
+    """
+
+    def decorate(function: F) -> F:
+        kernel = numba.njit(function, parallel=parallel, fastmath=set(fastmath), nogil=True)
+        if not is_part:
+            with suppress(RuntimeError):  # numba finds no directory that it can write
+                kernel._cache = _Cache(function, sources)  # noqa: SLF001 - what cache=True does
+        return cast("F", kernel)
+
+    return decorate
+
+
+class _Cache(FunctionCache):
+    """numba's own, which looks at the file of the function alone."""
+
+    def __init__(self, function: Callable[..., Any], sources: tuple[ModuleType, ...]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]  # numba has no types
+        texts = (Path(str(module.__file__)).read_bytes() for module in sources)
+        self._sources = hashlib.sha256(b"".join(texts)).hexdigest()
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        key = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]  # likewise
+        return key, self._sources
+
+
+def intrinsic(function: F) -> F:
+    """A decorator for a function that writes LLVM's code itself."""
+    return cast("F", _intrinsic(function))

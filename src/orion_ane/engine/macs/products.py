@@ -1,0 +1,171 @@
+"""Product-sums as the ANE computes them, bit for bit: of matrices, and of batches of them.
+
+Results depend neither on the number of threads nor on which kernel computes them.  Importing this
+module imports numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from orion_ane.ane.numerics import Overflow
+from orion_ane.engine.half import bits, narrow, widen
+from orion_ane.engine.macs import kernels
+from orion_ane.engine.macs.vectors import DEPTH, PANEL, ROWS
+from orion_ane.engine.threads import Threads
+from orion_ane.errors import ShapeError
+from orion_ane.types import Array
+
+THIN_COLUMNS = PANEL // 4  # up to here a panel would be too empty to be faster
+PARTS = 16  # wide products are dealt out in so many, whatever the number of threads
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A left side [O,K], measured: worth keeping where it is a constant."""
+
+    left: kernels.Left
+    longest: float
+    """The largest Σ|w| of a total of the thin product, of rows that are finite."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """O and K."""
+        outer, inner = self.left.bits.shape
+        return outer, inner
+
+
+def rows(w: Array) -> Rows:
+    """Measure a left side w [O,K] of fp16, which is not copied where it is contiguous.
+
+    Raises:
+        ShapeError: not a matrix of fp16.
+    """
+    if w.ndim != 2 or w.dtype != np.float16:
+        raise ShapeError("product_sum", "not a left side", got=_described(w), want="fp16[O,K]")
+    outer, inner = w.shape
+    left = kernels.Left(
+        bits(w),
+        np.empty((outer, -(-inner // DEPTH)), np.float32),
+        np.empty((outer, 2), np.float32),
+        np.empty(outer, np.bool_),
+    )
+    kernels.measure(left)
+    return Rows(left, float(left.bound[:, 1].max(where=~left.odd, initial=0)))
+
+
+def product_sum(
+    w: Array | Rows, x: Array, *, overflow: Overflow, threads: Threads | None = None
+) -> Array:
+    """y [O,S] = w [O,K] x [K,S], as the ANE's multiply-accumulate rounds it.
+
+    Args:
+        w: fp16, or what `rows` made of it.
+        x: fp16, or fp32 that holds fp16 values; y is of the same type.
+        overflow: what makes a sum infinite: its end, or any partial sum in ascending k.
+        threads: who computes wide products; by default the caller alone.
+
+    Raises:
+        ShapeError: other types, or shapes that do not fit.
+    """
+    left = w if isinstance(w, Rows) else rows(w)
+    y = np.empty((left.shape[0], *x.shape[1:]), np.float16)
+    _run(left, x, y.view(np.uint16), overflow, threads)
+    return widen(y) if x.dtype == np.float32 else y
+
+
+def exact_sums(
+    w: Array | Rows, x: Array, *, overflow: Overflow, threads: Threads | None = None
+) -> Array:
+    """The sums [O,S] of `product_sum` before they are rounded to fp16, as fp64.
+
+    They are multiples of 2^-16; only such as pass 2^37 are themselves rounded.
+    """
+    left = w if isinstance(w, Rows) else rows(w)
+    sums = np.empty((left.shape[0], *x.shape[1:]))
+    _run(left, x, sums, overflow, threads)
+    return sums
+
+
+def matmul(x: Array, y: Array, *, overflow: Overflow, threads: Threads | None = None) -> Array:
+    """x [...,M,K] y [...,K,N] -> [...,M,N] of fp16, other axes broadcast: each matrix by the rule.
+
+    What the ANE does with two operands that are both computed is known in part only
+    (ane-numerics, section 2): the same grid.
+    """
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    out = np.empty((*batch, x.shape[-2], y.shape[-1]), np.float16)
+    x, y = (np.broadcast_to(side, (*batch, *side.shape[-2:])) for side in (x, y))
+    for at in np.ndindex(batch):
+        if x.shape[-2] <= THIN_COLUMNS:  # the longer side is streamed
+            out[at] = product_sum(y[at].T, x[at].T, overflow=overflow, threads=threads).T
+        else:
+            out[at] = product_sum(x[at], y[at], overflow=overflow, threads=threads)
+    return out
+
+
+def _run(w: Rows, x: Array, y: Array, overflow: Overflow, threads: Threads | None) -> None:
+    outer, inner = w.shape
+    if x.ndim != 2 or x.shape[0] != inner or x.dtype not in (np.float16, np.float32):
+        raise ShapeError("product_sum", "not a right side", got=_described(x), want=f"[{inner},S]")
+    half = narrow(x) if x.dtype == np.float32 else x
+    is_sticky, todo = overflow == "sticky", np.empty(y.shape, np.bool_)
+    if x.shape[1] <= THIN_COLUMNS:
+        turned = bits(half.T)
+        is_done = not kernels.thin(w.left, w.longest, turned, y, todo, is_sticky)
+    else:
+        _wide(w, half, y, todo, is_sticky, threads)
+        is_done = not todo.any()
+        turned = bits(half.T) if not is_done else half
+    if is_done:
+        return
+
+    def part(i: int) -> None:
+        here = slice(i * outer // PARTS, (i + 1) * outer // PARTS)
+        kernels.mend(w.left.bits[here], turned, y[here], todo[here], is_sticky)
+
+    _each(part, threads)
+
+
+def _wide(
+    w: Rows, x: Array, y: Array, todo: Array, is_sticky: bool, threads: Threads | None
+) -> None:
+    right, groups = _panels(w, x, threads), -(-w.shape[0] // ROWS)
+
+    def part(i: int) -> None:
+        begin, end = i * groups // PARTS, (i + 1) * groups // PARTS
+        kernels.wide_rows(w.left, right, y, todo, is_sticky, begin, end)
+
+    _each(part, threads)
+
+
+def _panels(w: Rows, x: Array, threads: Threads | None) -> kernels.Panels:
+    inner, columns = x.shape
+    panels = -(-columns // PANEL)
+    right = kernels.Panels(
+        bits(x),
+        np.zeros(panels * inner * PANEL, np.float32),
+        np.zeros((panels, w.left.reach.shape[1]), np.float32),
+        np.zeros(columns, np.bool_),
+    )
+
+    def part(i: int) -> None:
+        kernels.pack_panels(right, i * panels // PARTS, (i + 1) * panels // PARTS)
+
+    _each(part, threads)
+    return right
+
+
+def _each(part: Callable[[int], None], threads: Threads | None) -> None:
+    if threads is None:
+        for i in range(PARTS):
+            part(i)
+    else:
+        threads.each(part, range(PARTS))
+
+
+def _described(x: Array) -> str:
+    return f"{x.dtype}[{','.join(map(str, x.shape))}]"
