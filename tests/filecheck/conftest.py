@@ -2,6 +2,10 @@
 
 A file holds cases parted by lines `// -----`.  A case says `// RUN: pass, pass` and has CHECK lines
 for FileCheck, or `// UNCHANGED` where the passes must hand back the very same graph.
+
+A case about limits says `// LIMITS: target CODE CODE` instead: the text is checked against these
+rows, which the target has to hold (`any` asks for rows that no target need hold), and CHECK lines
+read the diagnostics; or `// CLEAN`, where there must be none.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from filecheck.matcher import Matcher
 from filecheck.options import Options
 from filecheck.parser import Parser, pattern_for_opts
 
+from orion_ane.ane.check import check
+from orion_ane.ane.targets import Target, target
 from orion_ane.ir import verify
 from orion_ane.mil.emit import emit
 from orion_ane.mil.parse import parse_graph
@@ -42,9 +48,13 @@ class Case(pytest.Item):
         self.text, self.line = text, line
 
     def runtest(self) -> None:
+        limits = re.search(r"(?m)^// LIMITS: (\S+) (.+)$", self.text)
+        if limits is not None:
+            self.check_limits(limits[1], frozenset(limits[2].split()))
+            return
         run = re.search(r"(?m)^// RUN:(.*)$", self.text)
         if run is None:
-            raise MismatchError("no line `// RUN: pass, pass`")
+            raise MismatchError("no line `// RUN: pass, pass` or `// LIMITS: target CODE`")
         passes = [name.strip() for name in run[1].split(",")]
         must_change = not re.search(r"(?m)^// UNCHANGED$", self.text)
         before = parse_graph(self.text)
@@ -56,6 +66,18 @@ class Case(pytest.Item):
             raise MismatchError(f"the passes did {'not' * must_change} fire\n\n{printed}")
         if must_change:
             self.check(printed)
+
+    def check_limits(self, name: str, codes: frozenset[str]) -> None:
+        """Check the text against some rows of a target."""
+        if name != "any" and not codes <= target(name).limits:
+            raise MismatchError(f"{name} does not hold {codes - target(name).limits}")
+        found = [d for d in check(self.text, Target("case", codes)) if d.code]
+        printed = "\n".join(map(str, found))
+        if re.search(r"(?m)^// CLEAN$", self.text):
+            if found:
+                raise MismatchError(f"not clean:\n\n{printed}")
+            return
+        self.check(printed)
 
     def check(self, printed: str) -> None:
         """Run FileCheck in process."""

@@ -106,3 +106,16 @@ def test_the_page_is_the_tables() -> None:
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     assert (ROOT / "docs" / "limits.md").read_text(encoding="utf-8") == tool.page()
+
+
+WITH_FILES = {"ANE101", "ANE102", "ANE137", "ANE164"}  # of whole programs: see test_check.py
+
+
+def test_every_checked_row_has_an_invalid_program_with_its_message() -> None:
+    cases = "".join(
+        file.read_text(encoding="utf-8")
+        for file in (ROOT / "tests" / "filecheck" / "limits").glob("*.mil")
+        if file.name != "clean.mil"
+    )
+    shown = set(re.findall(r"^// CHECK.*\((ANE\d{3}), ", cases, re.MULTILINE))
+    assert shown == {row.code for row in LIMITS if row.check} - WITH_FILES
