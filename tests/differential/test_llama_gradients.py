@@ -88,7 +88,7 @@ def test_a_random_start_is_a_guess_among_all_tokens_R07(seed):
     checkpoint = Checkpoint(
         config=config, tensors=tensors, tokenizer=None, stored="fp32", origin="random"
     )
-    with orion_ane.Model(checkpoint, device="cpu", weights="auto", threads=1) as model:
+    with orion_ane.Model(checkpoint, backend=orion_ane.backend("cpu", threads=1)) as model:
         ids = rng.integers(0, 32000, 40).tolist()
         assert model.loss(ids) == pytest.approx(10.37, abs=0.3)
     zeros = log_softmax(np.zeros((1, 32000)))

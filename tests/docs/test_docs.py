@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from orion_ane.cli.main import orion
+from orion_ane.cli.commands import orion
 from orion_ane.mil import parse_graph
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from toys import toy_gpt2, toy_llama
@@ -215,3 +216,33 @@ def test_it_starts_quickly_enough_to_be_pleasant():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert out.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_message(gpt2):
+    script = "import sys; from orion_ane.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = ["generate", "--model", gpt2, "--prompt", "a", "--max-tokens", "2", "--device", "cpu"]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [sys.executable, "-c", script, *words],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert process.returncode == 2
+    assert "No space left" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("words", [["--max-tokens", "0"], ["--device", "ane"]])
+def test_what_cannot_work_is_refused_before_the_weights_are_read(capfd, words, tmp_path):
+    """The folder holds no model, which would be the next complaint."""
+    code, _, err = orion(capfd, "--model", str(tmp_path), "--prompt", "a", *words)
+    assert code == 2
+    assert str(tmp_path) not in err
+
+
+def test_an_option_without_effect_is_said(capfd, gpt2):
+    words = ["--model", gpt2, "--prompt", "a", "--max-tokens", "1", "--top-k", "5"]
+    assert "do nothing at temperature 0" in orion(capfd, *words)[2]

@@ -11,9 +11,15 @@ import click
 from orion_ane.cli.common import graceful_interrupt, model_options, read_stdin, say, show
 from orion_ane.errors import ConfigError
 from orion_ane.generate.model import Stored, load
+from orion_ane.generate.options import Options
 from orion_ane.generate.result import Generation, Piece
 from orion_ane.models.registry import available
 
+ENDS = {
+    "stop": "the model or a stop text",
+    "length": "length",
+    "interrupted": "interruption",
+}
 EXAMPLE = """Example:
 
   orion generate --model smollm2-135m --prompt "Once upon a time" --max-tokens 40
@@ -22,7 +28,11 @@ EXAMPLE = """Example:
 
 @click.command(epilog=EXAMPLE)
 @model_options
-@click.option("--prompt", metavar="TEXT", help="What to continue; without it, standard input.")
+@click.option(
+    "--prompt",
+    metavar="TEXT",
+    help="What to continue (empty: from the model's first token); without it, standard input.",
+)
 @click.option("--max-tokens", type=int, default=128, show_default=True, help="The most new tokens.")
 @click.option(
     "--temperature", type=float, default=0.0, show_default=True, help="0 takes the likeliest."
@@ -58,7 +68,10 @@ def generate(
     """
     if model is None:
         raise ConfigError("--model", "not given", want="one of these", hint=_found())
+    request = Options(**options)  # before weights are read in vain
     text = read_stdin("prompt") if prompt is None else prompt
+    if request.temperature == 0 and (request.top_k or request.top_p < 1):
+        say("note: --top-k and --top-p do nothing at temperature 0, which takes the likeliest")
     shown = stream if stream is not None else not as_json
     with load(model, device=device, weights=weights, threads=threads, download=download) as loaded:
         with graceful_interrupt() as interrupted:
@@ -118,8 +131,8 @@ def summary(result: Generation) -> dict[str, Any]:
 def _figures(result: Generation) -> str:
     timings = result.timings
     figures = (
-        f"{len(result.ids)} tokens on {result.device}: first after {timings.ttft_ms:.0f} ms, "
-        f"then {timings.decode_tokens_per_s:.1f} tokens/s"
+        f"{len(result.ids)} tokens on {result.device}, ended by {ENDS[result.finish_reason]}: "
+        f"prompt {timings.ttft_ms:.0f} ms, then {timings.decode_tokens_per_s:.1f} tokens/s"
     )
     if result.verification is not None:
         check = result.verification

@@ -6,29 +6,7 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Sequence
-
-import click
-
-from orion_ane.cli.check import check
-from orion_ane.cli.generate import generate
-from orion_ane.cli.rules import rules
-from orion_ane.errors import OrionError
-
-
-@click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Each command explains itself: orion generate --help",
-)
-@click.version_option(package_name="orion-ane", message="%(package)s %(version)s")
-def orion() -> None:
-    """Language models on Apple's Neural Engine, and the very same programs anywhere."""
-
-
-orion.add_command(generate)
-orion.add_command(rules)
-orion.add_command(check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,21 +15,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after `orion`; None takes the process's own.
     """
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(words: list[str]) -> int:
+    # Imported here, so that Ctrl-C while they load ends as quietly as later.
+    import traceback
+
+    import click
+
+    from orion_ane.cli.commands import orion
+    from orion_ane.errors import OrionError
+
     try:
         code = orion.main(args=words, prog_name="orion", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stderr.write(f"{error.format_message()}\n")
+        return 2
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "orion"
+        return _refuse(f"{error.format_message()}\n  hint: {command} --help")
     except click.ClickException as error:
-        return refuse(f"{error.format_message()}\n  hint: orion --help")
-    except OrionError as error:
+        return _refuse(error.format_message())
+    except click.Abort:
+        return 130
+    except (OrionError, OSError) as error:
         if "--debug" in words:
             traceback.print_exc()
-        return refuse(str(error))
-    except (KeyboardInterrupt, click.Abort):
-        return 130
+        return _refuse(str(error))
     return code if isinstance(code, int) else 0
 
 
-def refuse(message: str) -> int:
+def _refuse(message: str) -> int:
     """Say one message on stderr; the exit code of bad use."""
     sys.stderr.write(f"orion: {message}\n")
     return 2

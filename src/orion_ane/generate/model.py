@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, Self, TypeAlias, Unpack, overload
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, overload
 
 import numpy as np
 
-from orion_ane.errors import ConfigError, DataError
+from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.generate.loop import Checker, NoText, Outcome, Streamer, run_loop
 from orion_ane.generate.options import Options, Request
 from orion_ane.generate.programs import Programs
@@ -18,6 +18,7 @@ from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import find
 from orion_ane.models.weights import Checkpoint, Report, load_checkpoint, to_fp16
 from orion_ane.nn.blocks import Precision
+from orion_ane.runtime.backend import Backend
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.text import Tokenizer
 from orion_ane.types import Array, DType
@@ -52,8 +53,10 @@ def load(
         DataError: a tokenizer that cannot be read.
         BackendError: no such device here.
     """
+    backend = make_backend(device, threads=threads)  # first: to read weights in vain takes long
+    precision_of(backend.name, weights, "fp32")
     checkpoint = load_checkpoint(find(path, download=download))
-    return Model(checkpoint, device=device, weights=weights, threads=threads)
+    return Model(checkpoint, backend=backend, weights=weights, threads=threads)
 
 
 def precision_of(device: str, weights: Stored, stored: str) -> Precision:
@@ -81,13 +84,18 @@ class Model:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, *, device: str, weights: Stored, threads: int | None
+        self,
+        checkpoint: Checkpoint,
+        *,
+        backend: Backend,
+        weights: Stored = "auto",
+        threads: int | None = None,
     ) -> None:
         """Put a checkpoint on a device; see `load`."""
         self.config, self.origin = checkpoint.config, checkpoint.origin
         self._tokenizer = tokenizer_of(checkpoint)
-        self._backend = make_backend(device, threads=threads)
-        self.device = self._backend.name
+        self._backend, self._closed = backend, False
+        self.device = backend.name
         precision = precision_of(self.device, weights, checkpoint.stored)
         self._threads = threads
         tensors = checkpoint.tensors
@@ -125,8 +133,14 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        c = self.config
+        shape = f"{c.layers} layers of {c.dim} channels, context {c.context}"
+        return f"<Model {c.family}, {shape}, on {self.device}, from {self.origin}>"
+
     def close(self) -> None:
-        """Unload every program."""
+        """Unload every program; the model cannot run any more."""
+        self._closed = True
         self._programs.close()
         if self._reference is not None:
             self._reference.close()
@@ -149,15 +163,14 @@ class Model:
         Raises:
             ConfigError: an option means nothing, or a prompt does not fit the context.
             DataError: no ids, or an id outside the vocabulary.
+            BackendError: the model is closed.
         """
-        if isinstance(prompt, str):
-            return self._finish(prompt, options)
-        ids = [part for part in prompt if isinstance(part, int)]
-        if len(ids) == len(prompt):
-            return self._finish(ids, options)
-        if ids:
-            raise ConfigError("prompt", "ids and prompts mixed", want="one kind")
-        return [self._finish(part, options) for part in prompt if not isinstance(part, int)]
+        if isinstance(prompt, list | tuple) and prompt and not is_ids(prompt):
+            Options(**options)
+            for part in prompt:  # all are refused before one runs
+                self._ids(part)
+            return [self._finish(part, options) for part in prompt]
+        return self._finish(prompt, options)
 
     def stream(self, prompt: str | list[int], **options: Unpack[Request]) -> Iterator[Piece]:
         """The continuation piece by piece, each of whole characters; the last has the result.
@@ -171,15 +184,11 @@ class Model:
             DataError: no ids, or an id outside the vocabulary.
         """
         request = Options(**options)
-        ids = self.tokenizer.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
-        self._check(ids)
-        return self._stream(ids, request)
+        return self._stream(self._ids(prompt), request)
 
     def logits(self, prompt: str | list[int]) -> Array:
         """The logits after each token, [S, V] in fp32: all at once, nothing generated."""
-        ids = self.tokenizer.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
-        self._check(ids)
-        return self.session().append(ids, all_logits=True)
+        return self.session().append(self._ids(prompt), all_logits=True)
 
     def session(self, *, expect: int = 0) -> Session:
         """A new empty sequence on this model, to be fed ids by hand; see `Session.append`."""
@@ -187,14 +196,35 @@ class Model:
 
     def loss(self, text: str | list[int]) -> float:
         """The mean negative log-probability of each token after the first, in nats."""
-        ids = self.tokenizer.prompt_ids(text) if isinstance(text, str) else list(text)
+        ids = self._ids(text)
         if len(ids) < 2:
             raise DataError("loss", "too short", got=f"{len(ids)} tokens", want="at least 2")
         logs = log_softmax(self.logits(ids)[:-1])
         return float(-logs[np.arange(len(ids) - 1), ids[1:]].mean())
 
+    def _ids(self, prompt: object) -> list[int]:
+        """A prompt as ids that can be run, refused before any compute where it cannot be (G01).
+
+        Raises:
+            BackendError: the model is closed.
+            ConfigError: longer than the context.
+            DataError: neither text nor ids, no ids, or an id outside the vocabulary.
+        """
+        if self._closed:
+            raise BackendError("model", "closed", hint="load it again")
+        if isinstance(prompt, str):
+            ids = self.tokenizer.prompt_ids(prompt)
+        elif is_ids(prompt):
+            ids = [int(i) for i in prompt]
+        else:
+            got = f"{type(prompt).__name__} {prompt!r:.40}"
+            raise DataError(
+                "prompt", "neither text nor ids", got=got, want="a text or a list of ids"
+            )
+        self._check(ids)
+        return ids
+
     def _check(self, ids: list[int]) -> None:
-        """Refuse a prompt before any compute (case G01)."""
         if not ids:
             raise DataError("prompt", "no ids", hint="give at least the BOS token")
         if len(ids) > self.config.context:
@@ -205,10 +235,11 @@ class Model:
                 want=f"at most {self.config.context}",
                 hint="shorten it",
             )
-        if bad := next((i for i in ids if not 0 <= i < self.config.vocab), None):
-            raise DataError("prompt", "no such id", got=bad, want=f"below {self.config.vocab}")
+        bad = next((i for i in ids if not 0 <= i < self.config.vocab), None)
+        if bad is not None:
+            raise DataError("prompt", "no such id", got=bad, want=f"0 to {self.config.vocab - 1}")
 
-    def _finish(self, prompt: str | list[int], options: Request) -> Generation:
+    def _finish(self, prompt: Any, options: Request) -> Generation:
         *_, last = self.stream(prompt, **options)
         assert last.result is not None  # the last piece carries it
         return last.result
@@ -261,6 +292,15 @@ class Model:
             backend = make_backend("cpu", threads=self._threads)
             self._reference = Programs(decoder_of(self.config), tensors, backend, precision=FP32)
         return self._reference
+
+
+def is_ids(prompt: object) -> TypeGuard[Iterable[int]]:
+    """Whether this is a sequence of ids; numpy's whole numbers count, bytes do not."""
+    if isinstance(prompt, np.ndarray):
+        return prompt.ndim == 1 and prompt.dtype.kind in "iu"
+    if not isinstance(prompt, list | tuple | range):
+        return False
+    return all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in prompt)
 
 
 def _notes(report: Report) -> tuple[str, ...]:

@@ -56,10 +56,10 @@ class Options:
     cancelled: Callable[[], bool] = never
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise ConfigError("max tokens", "out of range", got=self.max_tokens, want="at least 1")
-        if self.seed < 0:
-            raise ConfigError("seed", "out of range", got=self.seed, want="at least 0")
+        _want_whole("max tokens", self.max_tokens, 1)
+        _want_whole("seed", self.seed, 0)
+        if not all(isinstance(text, str) for text in self.stops):
+            raise ConfigError("stop", "not a text", got=self.stop, want="a text, or several")
         if any(not text for text in self.stops):
             raise ConfigError("stop", "empty text", want="at least one character")
         _ = self.sampling
@@ -72,4 +72,10 @@ class Options:
     @property
     def stops(self) -> tuple[str, ...]:
         """The stop texts as a tuple."""
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        return tuple(self.stop) if isinstance(self.stop, tuple | list) else (self.stop,)
+
+
+def _want_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        want = f"a whole number, at least {least}"
+        raise ConfigError(name, "out of range", got=value, want=want)

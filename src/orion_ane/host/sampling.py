@@ -29,14 +29,19 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
+        if not _is_number(self.temperature) or not 0 <= self.temperature < float("inf"):
             raise ConfigError(
                 "temperature", "out of range", got=self.temperature, want="at least 0"
             )
-        if self.top_k is not None and self.top_k < 1:
+        is_count = isinstance(self.top_k, int) and not isinstance(self.top_k, bool)
+        if self.top_k is not None and not (is_count and self.top_k >= 1):
             raise ConfigError("top-k", "out of range", got=self.top_k, want="at least 1")
-        if not 0 <= self.top_p <= 1:
+        if not _is_number(self.top_p) or not 0 <= self.top_p <= 1:
             raise ConfigError("top-p", "out of range", got=self.top_p, want="0 to 1")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def sample(logits: Array, how: Sampling, rng: np.random.Generator) -> int:

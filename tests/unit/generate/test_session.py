@@ -5,7 +5,7 @@ import pytest
 from toys import VOCAB, toy_gpt2, toy_llama
 
 import orion_ane
-from orion_ane.errors import ConfigError, DataError
+from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.generate.programs import Programs
 from orion_ane.generate.session import MIN_CACHED, Session
 from orion_ane.models.build import decoder_of
@@ -141,3 +141,50 @@ def test_weights_that_overflow_fp16_are_named_N17(tmp_path):
         assert any("layers.0.w1" in note and "overflow" in note for note in model.notes)
     with orion_ane.load(str(folder), device="cpu") as model:
         assert model.notes == ()
+
+
+@pytest.mark.parametrize(
+    "prompt", [b"ab", None, 5, {"a": 1}, [1.5], [[1], "a", None], [True], np.ones((2, 2), int)]
+)
+def test_what_is_no_prompt_is_refused(tmp_path, prompt):
+    with orion_ane.load(str(toy_gpt2(tmp_path)), device="cpu") as model:
+        for use in (model.generate, model.logits, model.loss):
+            with pytest.raises(DataError, match="neither text nor ids"):
+                use(prompt)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seed": None},
+        {"max_tokens": "5"},
+        {"max_tokens": 8.0},
+        {"stop": 7},
+        {"top_k": 1.5},
+        {"temperature": "1"},
+        {"top_p": None},
+    ],
+)
+def test_options_of_another_type_are_refused(tmp_path, options):
+    with orion_ane.load(str(toy_gpt2(tmp_path)), device="cpu") as model:
+        with pytest.raises(ConfigError):
+            model.generate([1], **options)
+        with pytest.raises(ConfigError):
+            model.generate([[1], [2]], **options)
+
+
+def test_ids_may_be_numpy_s_or_a_tuple(tmp_path):
+    with orion_ane.load(str(toy_gpt2(tmp_path)), device="cpu") as model:
+        want = model.generate([1, 2, 3], max_tokens=3).ids
+        for ids in (np.array([1, 2, 3]), (1, 2, 3), [np.int64(1), 2, 3], range(1, 4)):
+            assert model.generate(ids, max_tokens=3).ids == want
+        assert "2 layers of 32 channels" in repr(model)
+
+
+def test_a_closed_model_does_not_run(tmp_path):
+    with orion_ane.load(str(toy_gpt2(tmp_path)), device="cpu") as model:
+        model.generate([1], max_tokens=1)
+    model.close()
+    for use in (model.generate, model.logits, model.loss):
+        with pytest.raises(BackendError, match="closed"):
+            use([1, 2])

@@ -1,0 +1,22 @@
+"""The commands under `orion`."""
+
+from __future__ import annotations
+
+import click
+
+from orion_ane.cli.check import check
+from orion_ane.cli.generate import generate
+from orion_ane.cli.rules import rules
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Each command explains itself: orion generate --help",
+)
+@click.version_option(package_name="orion-ane", message="%(package)s %(version)s")
+def orion() -> None:
+    """Language models on Apple's Neural Engine, and the very same programs anywhere."""
+
+
+for command in (generate, rules, check):
+    orion.add_command(command)
