@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 from orion_ane.ane.limits import Limit, Subject
 from orion_ane.ane.targets import Target
 from orion_ane.errors import Diagnostic
 from orion_ane.mil.dialect import OLD
-from orion_ane.mil.module import Module
+from orion_ane.mil.module import Module, Place
 from orion_ane.mil.parse import parse
 from orion_ane.mil.program import Buffer, Program
 
@@ -26,47 +28,60 @@ def check(program: Program | str, target: Target) -> tuple[Diagnostic, ...]:
         MilError: the text is not MIL.
     """
     text, files = (program, None) if isinstance(program, str) else (program.text, program.weights)
-    module = parse(text, tolerant=True)
-    found = sorted(_broken(module, files, target), key=lambda pair: pair[0])
-    return (*(diagnostic for _, diagnostic in found), *_unread(module))
+    module, lines = parse(text, tolerant=True), _Lines(text)
+    found = sorted(_broken(module, files, target, lines), key=lambda pair: pair[0])
+    return (*(diagnostic for _, diagnostic in found), *_unread(module, lines))
+
+
+class _Lines:
+    """Where the lines of a text start, so that many places are found in one pass over it."""
+
+    def __init__(self, text: str) -> None:
+        self.starts = [0, *(found.end() for found in re.finditer("\n", text))]
+
+    def at(self, place: Place) -> tuple[int, int]:
+        """The line and column of a place, from 1."""
+        line = bisect_right(self.starts, place.offset)
+        return line, place.offset - self.starts[line - 1] + 1
 
 
 def _broken(
-    module: Module, files: Mapping[str, Buffer] | None, target: Target
+    module: Module, files: Mapping[str, Buffer] | None, target: Target, lines: _Lines
 ) -> Iterator[tuple[int, Diagnostic]]:
     """Each finding with the rank of its symptom."""
     for name, function in module.functions.items():
         prefix = f"{name}, " if len(module.functions) > 1 else ""
         subject = Subject(function, module.dialect, len(module.functions), files)
         for limit in target.rows:
-            for diagnostic in _of_limit(limit, subject, prefix):
+            for diagnostic in _of_limit(limit, subject, prefix, lines):
                 yield limit.symptom.rank, diagnostic
 
 
-def _of_limit(limit: Limit, subject: Subject, prefix: str) -> Iterator[Diagnostic]:
+def _of_limit(limit: Limit, subject: Subject, prefix: str, lines: _Lines) -> Iterator[Diagnostic]:
     if limit.check is None or (limit.is_old_text and subject.dialect.version != OLD):
         return
     for finding in limit.check(subject):
-        place = finding.place
+        line, column = lines.at(finding.place) if finding.place else (None, None)
         yield Diagnostic(
             limit.code,
             limit.symptom.value,
             prefix + finding.where,
-            place.line if place else None,
-            place.column if place else None,
+            line,
+            column,
             finding.message,
             finding.hint,
             limit.sources,
         )
 
 
-def _unread(module: Module) -> Iterator[Diagnostic]:
+def _unread(module: Module, lines: _Lines) -> Iterator[Diagnostic]:
     for function in module.functions.values():
         for statement in function.statements:
             if statement.problem is None:
                 continue
-            place, problem = statement.place, statement.problem
+            problem = statement.problem
+            line, column = lines.at(statement.place)
             where = f"{statement.op or 'statement'} {', '.join(statement.results[:4])}"
             message = str(problem).partition("\n")[0].partition(": ")[2]
             hint = problem.hint or ""
-            yield Diagnostic("", UNREAD, where, place.line, place.column, message, hint, ())
+            yield Diagnostic("", UNREAD, where, line, column, message, hint, ())

@@ -260,3 +260,19 @@ def test_rules_lists_and_explains(capsys) -> None:
     assert len(json.loads(capsys.readouterr().out)) == 20
     assert main(["rules", "ANE999"]) == 2
     assert main(["rules", "ANE101", "--target", "paper"]) == 2
+
+
+def test_a_constant_that_fp16_cannot_hold_is_said_in_its_place() -> None:
+    of = "tensor<fp16, [1,4,1,32]>"
+    mask = f"func main<ios18>({of} a) {{\n {of} b = add(x = a, y = fp16(-1e9)); }} -> (b);"
+    (found,) = check(mask, only())
+    assert (found.line, found.column, found.where) == (2, 2, "add b")
+    assert "does not fit fp16: got -1000000000.0, want at most 65504.0" in found.message
+
+
+def test_many_violations_have_their_places() -> None:
+    of = "tensor<fp16, [1,4,1,32]>"
+    lines = [f"  {of} v{i} = add(x = a, y = fp16(2));" for i in range(300)]
+    body = "\n".join([f"func main<ios18>({of} a) {{", *lines, "} -> (v299);"])
+    found = check(body, only("ANE012"))
+    assert [(d.line, d.column) for d in found] == [(i + 2, 3) for i in range(300)]
