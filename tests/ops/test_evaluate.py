@@ -144,6 +144,7 @@ def test_a_builder_refuses_a_parameter_that_its_type_loses():
     with pytest.raises(ShapeError, match="pow: NaN: a negative base"):
         power(const([1.0, -2.0], FP16), 0.5)
     assert power(const([1.0, -2.0], FP16), 2).type == typed("fp16[2]")
+    assert power(const([0.0, 0.5], FP16), 0.5).type == typed("fp16[2]")
 
 
 @pytest.mark.parametrize("make", [reduce_sum, reduce_mean, reduce_max])
