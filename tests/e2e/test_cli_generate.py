@@ -86,14 +86,14 @@ def test_an_empty_prompt_starts_from_bos_U11(capfd, gpt2):
 
 def test_the_prompt_may_come_from_stdin(capfd, gpt2, monkeypatch, tmp_path):
     source = tmp_path / "prompt.txt"
-    source.write_text("  ab ")
+    source.write_text("  ab é")
     with source.open() as handle:
         monkeypatch.setattr(sys, "stdin", handle)
         words = ["--model", gpt2, "--max-tokens", "2", "--json"]
         code, out, _ = orion(capfd, *words)
     assert code == 0
     with orion_ane.load(gpt2, device="cpu") as model:
-        assert json.loads(out)["prompt_ids"] == model.tokenizer.prompt_ids("  ab ")
+        assert json.loads(out)["prompt_ids"] == model.tokenizer.prompt_ids("  ab é")
 
 
 def test_a_prompt_of_the_whole_context_is_taken_and_one_more_is_refused_G01(capfd, gpt2):
@@ -246,3 +246,27 @@ def test_what_cannot_work_is_refused_before_the_weights_are_read(capfd, words, t
 def test_an_option_without_effect_is_said(capfd, gpt2):
     words = ["--model", gpt2, "--prompt", "a", "--max-tokens", "1", "--top-k", "5"]
     assert "do nothing at temperature 0" in orion(capfd, *words)[2]
+
+
+SCRIPT = "import sys; from orion_ane.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_a_prompt_is_utf8_whatever_the_locale_says(gpt2):
+    words = ["generate", "--model", gpt2, "--max-tokens", "1", "--device", "cpu", "--json"]
+    plain = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", SCRIPT, *words, "--prompt", "é".encode()]
+    out = subprocess.run(command, capture_output=True, check=True, env=os.environ | plain)
+    assert len(json.loads(out.stdout)["prompt_ids"]) == 2
+    command[-1] = b"\xff"
+    bad = subprocess.run(command, capture_output=True, check=False, env=os.environ | plain)
+    assert bad.returncode == 2
+    assert b"not UTF-8: got byte 0xff" in bad.stderr
+
+
+def test_a_closed_output_is_one_message(gpt2):
+    words = ["generate", "--model", gpt2, "--prompt", "a", "--max-tokens", "1", "--device", "cpu"]
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", SCRIPT, *words]
+    process = subprocess.run(shell, capture_output=True, check=False, text=True)
+    assert process.returncode == 2
+    assert "standard output is closed" in process.stderr
+    assert "Traceback" not in process.stderr

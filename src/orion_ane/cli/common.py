@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
+from orion_ane.errors import DataError
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -52,6 +54,8 @@ def say(message: str) -> None:
 
 def show(text: str, *, end: str = "\n") -> None:
     """Text on stdout, at once; the command ends quietly where the reader left, as `| head` does."""
+    if sys.stdout is None:
+        raise OSError("standard output is closed")
     try:
         click.echo(text, nl=False)
         click.echo(end, nl=False)
@@ -88,4 +92,17 @@ def read_stdin(what: str) -> str:
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise click.UsageError(f"no {what}: give --{what} TEXT, or pipe it in")
-    return sys.stdin.read()
+    return as_unicode(sys.stdin.buffer.read())
+
+
+def as_unicode(data: bytes) -> str:
+    """Text of the command line or a pipe, which is UTF-8 whatever the locale says.
+
+    Raises:
+        DataError: it is not.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        got = f"byte {data[error.start]:#04x} at {error.start}"
+        raise DataError("prompt", "not UTF-8", got=got) from error

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from orion_ane.cli.common import graceful_interrupt, model_options, read_stdin, say, show
+from orion_ane.cli.common import (
+    as_unicode,
+    graceful_interrupt,
+    model_options,
+    read_stdin,
+    say,
+    show,
+)
 from orion_ane.errors import ConfigError
 from orion_ane.generate.model import Stored, load
 from orion_ane.generate.options import Options
@@ -69,7 +77,7 @@ def generate(
     if model is None:
         raise ConfigError("--model", "not given", want="one of these", hint=_found())
     request = Options(**options)  # before weights are read in vain
-    text = read_stdin("prompt") if prompt is None else prompt
+    text = read_stdin("prompt") if prompt is None else as_unicode(os.fsencode(prompt))
     if request.temperature == 0 and (request.top_k or request.top_p < 1):
         say("note: --top-k and --top-p do nothing at temperature 0, which takes the likeliest")
     shown = stream if stream is not None else not as_json

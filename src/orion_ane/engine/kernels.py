@@ -11,7 +11,6 @@ processor's own conversion instructions.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -25,7 +24,6 @@ from numba.extending import intrinsic
 from orion_ane.types import Array
 
 CHUNKS = 64  # rows are dealt out in this many runs, whatever the number of threads
-SPINS = "1000"  # some 50 µs: from one product of a layer to the next
 
 SUMS = frozenset({"reassoc", "contract", "nsz"})
 """What lets a sum be vectorised.  Not `fast`: that may assume that no NaN or infinity occurs."""
@@ -140,14 +138,15 @@ def limit_threads(count: int) -> int:
 
 @cache
 def _launch() -> None:
-    """Start numba's threads so that they soon sleep when there is nothing to do.
+    """Start numba's own kind of threads, unless somebody chose another.
 
-    libgomp's would spin for milliseconds, and on a busy machine hold up the very thread that they
-    wait for.  It reads the environment when it is loaded, here, and never again.
+    They sleep when there is nothing to do, and a forked process starts new ones. libgomp's spin
+    for milliseconds, which on a busy machine holds up the very thread that they wait for, and they
+    end a forked process that computes.
     """
-    chosen = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ)
-    if not chosen:
-        os.environ["GOMP_SPINCOUNT"] = SPINS
+    settings = cast("Any", config)
+    chosen = settings.THREADING_LAYER
+    if chosen == "default":
+        settings.THREADING_LAYER = "workqueue"
     numba.get_num_threads()  # loads the threading layer
-    if not chosen:
-        del os.environ["GOMP_SPINCOUNT"]
+    settings.THREADING_LAYER = chosen

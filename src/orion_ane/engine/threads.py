@@ -84,3 +84,14 @@ def _blas() -> tuple[LibController, ...]:
 @cache
 def _pool(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="orion-product")
+
+
+def _forget_threads() -> None:
+    """In a forked process: the parent's threads are not there, and its lock may be held by one."""
+    global _RUNNING  # noqa: PLW0603 - the process's one lock, in a new process
+    _RUNNING = threading.Lock()
+    _pool.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -55,7 +55,8 @@ def load(
     """
     backend = make_backend(device, threads=threads)  # first: to read weights in vain takes long
     precision_of(backend.name, weights, "fp32")
-    checkpoint = load_checkpoint(find(path, download=download))
+    # The place is kept for later, from wherever the process may go.
+    checkpoint = load_checkpoint(find(path, download=download).absolute())
     return Model(checkpoint, backend=backend, weights=weights, threads=threads)
 
 

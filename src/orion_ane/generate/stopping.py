@@ -4,7 +4,11 @@ from __future__ import annotations
 
 
 class StopFilter:
-    """Passes text on until one of the stop texts appears; the earliest one wins."""
+    """Passes text on until one of the stop texts is complete.
+
+    Of those complete at that moment the one that starts first wins; a longer one that started
+    earlier but still lacks its end does not hold it up.
+    """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops

@@ -21,15 +21,18 @@ def decoder_of(config: ModelConfig) -> Decoder:
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer | None:
     """The tokenizer that a checkpoint's files declare; None where they have none.
 
-    The config's BOS serves where the tokenizer names none, to start from an empty prompt.
+    The config's BOS serves where the tokenizer names none, to start from an empty prompt; ids that
+    the model has and the tokenizer has not, which pad its vectors, print nothing.
 
     Raises:
         DataError: its files are damaged, or of a kind that is not supported.
     """
     found = _declared(checkpoint)
-    if found is None or found.bos_id is not None:
-        return found
-    return replace(found, bos_id=checkpoint.config.bos_id)
+    if found is None:
+        return None
+    config = checkpoint.config
+    bos = config.bos_id if found.bos_id is None else found.bos_id
+    return replace(found, bos_id=bos, vocabulary=found.vocabulary.padded(config.vocab))
 
 
 def _declared(checkpoint: Checkpoint) -> Tokenizer | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -39,6 +39,14 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.pieces)
+
+    def padded(self, size: int) -> Vocabulary:
+        """The same with ids up to `size`, which a model may have vectors for but no tokens.
+
+        Those print nothing, as everywhere else.
+        """
+        pieces = tuple(b"" if piece is None else piece for piece in self.pieces)
+        return replace(self, pieces=pieces + (b"",) * (size - len(pieces)))
 
     @cached_property
     def hidden(self) -> frozenset[int]:

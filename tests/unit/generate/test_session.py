@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from toys import VOCAB, toy_gpt2, toy_llama
 
 import orion_ane
@@ -132,8 +135,6 @@ def test_a_model_without_a_tokenizer_takes_ids(tmp_path):
 
 def test_weights_that_overflow_fp16_are_named_N17(tmp_path):
     folder = toy_gpt2(tmp_path)
-    from safetensors.numpy import load_file, save_file
-
     tensors = load_file(folder / "model.safetensors")
     tensors["h.0.mlp.c_fc.weight"][0, 0] = 1e6
     save_file(tensors, folder / "model.safetensors")
@@ -188,3 +189,25 @@ def test_a_closed_model_does_not_run(tmp_path):
     for use in (model.generate, model.logits, model.loss):
         with pytest.raises(BackendError, match="closed"):
             use([1, 2])
+
+
+def test_ids_that_only_pad_the_vectors_print_nothing(tmp_path):
+    folder = toy_gpt2(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    padding = np.random.default_rng(0).normal(size=(63, 32)).astype(np.float32)
+    tensors["wte.weight"] = np.concatenate([tensors["wte.weight"], padding])
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text()) | {"vocab_size": VOCAB + 63}
+    (folder / "config.json").write_text(json.dumps(config))
+    with orion_ane.load(str(folder), device="cpu") as model:
+        got = model.generate([97, VOCAB + 5], max_tokens=40, temperature=3.0)
+        assert max(got.ids) >= VOCAB
+        assert got.text == model.tokenizer.decode(i for i in got.ids if i < VOCAB)
+
+
+def test_a_model_can_be_verified_from_another_folder(tmp_path, monkeypatch):
+    toy_gpt2(tmp_path / "m")
+    monkeypatch.chdir(tmp_path)
+    with orion_ane.load("m", device="emulator") as model:
+        monkeypatch.chdir("/")
+        assert model.generate([1], max_tokens=2, verify=True).verification is not None

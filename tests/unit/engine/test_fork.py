@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from orion_ane.engine import threads
+
+SCRIPT = """
+import os, numpy as np
+from orion_ane.compiler import compile
+from orion_ane.ir import Graph
+from orion_ane.ops import cast, conv1x1, input_, weight
+from orion_ane.runtime.registry import backend
+from orion_ane.types import DType, TensorType
+
+loaded = {}
+for lanes in (1, 64):
+    x = input_("x", TensorType(DType.FP32, (1, 256, 1, lanes)))
+    w = cast(weight("w", TensorType(DType.FP16, (512, 256, 1, 1))), DType.FP32)
+    values = {"w": np.ones((512, 256, 1, 1), np.float16)}
+    program = compile(Graph({"x": x}, {"y": conv1x1(x, w)}), values)
+    loaded[lanes] = backend("cpu", threads=2).compile(program)
+
+def run():
+    for lanes, executable in loaded.items():
+        y = executable.run({"x": np.ones((1, 256, 1, lanes), np.float32)})["y"]
+        assert (y == 256).all()
+
+run()
+child = os.fork()
+if child == 0:
+    run()
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+run()
+print("child", status)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_computes_on_threads_of_its_own():
+    out = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, check=True, text=True, timeout=120
+    )
+    assert out.stdout == "child 0\n"
+
+
+def test_a_lock_that_a_lost_thread_held_is_renewed():
+    assert threads._RUNNING.acquire(timeout=10)
+    held = threads._RUNNING
+    try:
+        threads._forget_threads()
+        assert threads._RUNNING is not held
+        with threads.Threads(1).running():
+            assert threads._RUNNING.locked()
+    finally:
+        held.release()
+    assert isinstance(threads._RUNNING, type(threading.Lock()))
