@@ -74,9 +74,8 @@ class _Lowering:
             if node in last
         ]
         steps = self._steps(calls, last)
-        counts = list(outputs.values())
         finished = [
-            (name, self._slot_of(node), self._finisher(name, node, counts))
+            (name, self._slot_of(node), self._finisher(name, node, list(outputs.values())))
             for name, node in outputs.items()
         ]
         return Tape(self.slots, steps, inputs=inputs, outputs=finished, threads=self.threads)
@@ -190,6 +189,7 @@ class _Lowering:
         return steps
 
     def _finisher(self, name: str, node: Node, outputs: list[Node]) -> Function:
+        """What makes the array of the output `name` of the value of `node`."""
         return finisher(
             is_half=self.graph.outputs[name].type.dtype is DType.FP16,
             is_shared=node.op.name == "input" or node in self.constants or outputs.count(node) > 1,

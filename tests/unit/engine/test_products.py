@@ -93,6 +93,18 @@ def test_an_fp16_weight_is_never_widened_as_a_whole(columns, rng, monkeypatch):
     assert products._SCRATCH.buffer.size <= w.size // 4
 
 
+@pytest.mark.parametrize("columns", [1, 5, 40])
+@pytest.mark.parametrize("stored", [FP16, FP32], ids=str)
+def test_a_large_weight_is_read_where_it_lies(columns, stored, rng):
+    graph = conv(1, columns, stored)
+    w, x = operands(graph, rng)
+    leaf = next(node.op for node in graph.nodes if node.op.name == "weight")
+    tape = lower(graph, {leaf: w}, numerics="fp32")
+    first = tape.run({"x": x})["y"]
+    w *= 2
+    np.testing.assert_array_equal(tape.run({"x": x})["y"], 2 * first)
+
+
 SHAPES = [  # x, y before any transposition
     ((1, 5), (5, 3)),
     ((2, 3, 1, 5), (1, 3, 5, 7)),  # grouped query heads on key heads
