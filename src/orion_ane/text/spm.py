@@ -89,13 +89,19 @@ def from_sentencepiece(
             that leave gaps.
     """
     where = str(path)
-    codec = SpmCodec(where, read_bytes(Path(path)), prefix)
+    model = read_bytes(Path(path))
+    with library_errors(where, "not a SentencePiece model"):
+        return _read(where, model, prefix, controls or {})
+
+
+def _read(where: str, model: bytes, prefix: Prefix, controls: Mapping[str, int]) -> Tokenizer:
+    codec = SpmCodec(where, model, prefix)
     processor = codec.processor
     letter = processor.Normalize("a")
     if letter.endswith(SPACE):
         raise DataError(where, "spaces follow their words", want="spaces that lead them")
     pieces = [_piece(processor, token) for token in range(processor.vocab_size())]
-    for name, token in sorted((controls or {}).items(), key=lambda item: item[1]):
+    for name, token in sorted(controls.items(), key=lambda item: item[1]):
         if token > len(pieces) or (token < len(pieces) and pieces[token].name != name):
             raise DataError(where, f"{name!r} cannot be added", got=token, want=len(pieces))
         if token == len(pieces):

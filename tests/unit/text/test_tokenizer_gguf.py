@@ -86,6 +86,28 @@ def test_a_whole_word_that_is_a_token_needs_no_merges_where_the_rule_says_so():
     assert len(from_gguf(named).encode("zebra")) > 1  # unless it is a control token: T09
 
 
+def test_a_token_that_was_added_is_found_in_any_text_and_prints_as_it_is_spelled():
+    fields = gguf_bpe()
+    fields[P + "tokens"] += ["«é x»", "   "]
+    fields[P + "token_type"] += [4, 4]
+    tokenizer = from_gguf(fields)
+    last = tokenizer.vocab_size - 1
+    assert tokenizer.encode("a«é x»   b")[1:3] == [last - 1, last]
+    assert tokenizer.decode([last - 1, last]) == "«é x»   "
+
+
+@pytest.mark.parametrize("kind", [gguf_bpe, gguf_spm])
+def test_a_control_token_prints_as_it_is_spelled(kind):
+    fields = kind()
+    fields[P + "tokens"] += ["<|é▁ |>"]
+    fields[P + "token_type"] += [3]
+    fields[P + "scores"] = [*fields.get(P + "scores", []), 0.0]
+    tokenizer = from_gguf(fields)
+    last = tokenizer.vocab_size - 1
+    assert tokenizer.decode([last], specials=True) == "<|é▁ |>"
+    assert tokenizer.encode("<|é▁ |>", specials=True) == [last]
+
+
 def test_qwen2_composes_characters_and_gpt2_does_not():
     text = "cafe\u0301"
     assert from_gguf(gguf_bpe()).decode(from_gguf(gguf_bpe()).encode(text)) == text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from vocabularies import byte_level_json, metaspace_json, write
 
 from orion_ane.errors import DataError
@@ -68,6 +70,13 @@ def test_a_special_token_named_from_outside_is_a_control_token(tmp_path):
     tokenizer = load(tmp_path, document, specials=["<s>", "nowhere"])
     assert tokenizer.encode("<s>", specials=True) == [0]
     assert 0 not in tokenizer.encode("<s>")
+
+
+def test_an_added_token_named_from_outside_is_a_control_token(tmp_path):
+    tokenizer = load(tmp_path, byte_level_json(), specials=["<think>"])
+    last = tokenizer.vocab_size - 1
+    assert tokenizer.encode("a<think>", specials=True)[1:] == [last]
+    assert last not in tokenizer.encode("a<think>")
 
 
 def test_an_added_token_that_is_no_control_is_found_in_any_text(tmp_path):
@@ -192,6 +201,34 @@ def test_every_prefix_of_a_file_is_refused(tmp_path):
     for length in range(0, len(whole) - 1, 997):
         with pytest.raises(DataError):
             load(tmp_path, whole[:length])
+
+
+def places(value, path=()):
+    """The way to each value inside, but for the many in the middle of long lists."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in list(items)[:6]:
+        yield (*path, key)
+        if isinstance(inner, (dict, list)):
+            yield from places(inner, (*path, key))
+
+
+PLACES = list(places(json.loads(metaspace_json())))
+VALUES = [None, True, 0, -1, 1 << 40, 1.5, "", "x", "<s>", [], {}, [1], [["a", "b"]], {"type": "x"}]
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.sampled_from(PLACES), value=st.sampled_from(VALUES))
+def test_a_file_with_any_value_changed_is_read_or_refused(place, value, tmp_path):
+    document = json.loads(metaspace_json())
+    inner = document
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    try:
+        tokenizer = load(tmp_path, document)
+        tokenizer.decode(tokenizer.encode("Once <s>", specials=True), specials=True)
+    except DataError:
+        pass
 
 
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
