@@ -35,6 +35,7 @@ def from_folder(path: Path | str) -> Tokenizer:
     config = _config(folder)
     names = _names(folder, config)
     tokenizer = _files(folder, config, names)
+    _check_added(folder, tokenizer)
     return _finished(folder, tokenizer, config, names)
 
 
@@ -106,6 +107,17 @@ def _added(folder: Path, config: Mapping[str, Any]) -> dict[str, int]:
             hint="save a tokenizer.json beside it",
         )
     return {name: i for i, (name, _) in added.items()}
+
+
+def _check_added(folder: Path, tokenizer: Tokenizer) -> None:
+    """Refuse an `added_tokens.json` with tokens that none of the other files has."""
+    path = folder / "added_tokens.json"
+    pieces = tokenizer.vocabulary.pieces
+    for name, token in read_json(path).items() if path.is_file() else ():
+        if type(token) is not int or pieces[token : token + 1] != (name.encode(),):
+            raise DataError(
+                str(path), f"{name!r} is in no other file", got=token, hint="save a tokenizer.json"
+            )
 
 
 def _finished(

@@ -157,6 +157,16 @@ def test_sentencepiece_that_trims_texts_is_decoded_as_it_does(tmp_path):
     assert tokenizer.decode([space, space, *tokenizer.encode("cat")]) == "cat"
 
 
+def test_added_tokens_in_a_file_of_their_own_must_be_in_the_others_too(tmp_path):
+    files = gpt2_files()
+    known = files["vocab.json"] | {"<|x|>": len(files["vocab.json"])}
+    write(tmp_path, files | {"vocab.json": known, "added_tokens.json": {"<|x|>": len(known) - 1}})
+    assert from_folder(tmp_path).encode("<|x|>", specials=True) == [len(known) - 1]
+    write(tmp_path, files)
+    with pytest.raises(DataError, match=r"'<\|x\|>' is in no other file"):
+        from_folder(tmp_path)
+
+
 BAD = {
     "no bos": ({CONFIG: {"bos_token": "<no>"}}, "bos_token: no such token: got '<no>'"),
     "odd bos": ({CONFIG: {"bos_token": 7}}, "bos_token: got 7, want a token"),
