@@ -55,6 +55,6 @@ class _Cache(FunctionCache):
         return key, self._sources
 
 
-def intrinsic(function: F) -> F:
-    """A decorator for a function that writes LLVM's code itself."""
-    return cast("F", _intrinsic(function))
+def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator for a function that writes LLVM's code itself; called without its context."""
+    return cast("Callable[..., Any]", _intrinsic(function))

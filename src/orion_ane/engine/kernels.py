@@ -11,16 +11,15 @@ processor's own conversion instructions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import config, types
-from numba.extending import intrinsic
 
+from orion_ane.engine.jit import compiled, intrinsic
 from orion_ane.types import Array
 
 CHUNKS = 64  # rows are dealt out in this many runs, whatever the number of threads
@@ -28,32 +27,8 @@ CHUNKS = 64  # rows are dealt out in this many runs, whatever the number of thre
 SUMS = frozenset({"reassoc", "contract", "nsz"})
 """What lets a sum be vectorised.  Not `fast`: that may assume that no NaN or infinity occurs."""
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _compiled(
-    *, parallel: bool = False, fastmath: frozenset[str] = frozenset()
-) -> Callable[[F], F]:
-    """numba's decorator, typed as what it is used as."""
-
-    def decorate(function: F) -> F:
-        def compiled(*, cache: bool) -> F:
-            jit = numba.njit(parallel=parallel, fastmath=set(fastmath), nogil=True, cache=cache)
-            return cast("F", jit(function))
-
-        try:
-            return compiled(cache=True)
-        except RuntimeError:  # numba found no directory that it can write
-            return compiled(cache=False)
-
-    return decorate
-
-
-def _intrinsic(function: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-    return cast("Callable[[Any], Any]", intrinsic(function))
-
-
-@_intrinsic
+@intrinsic
 def _load(_context: Any, x: Any) -> Any:
     """A weight as fp32: itself, or the fp16 whose bits it is."""
 
@@ -66,7 +41,7 @@ def _load(_context: Any, x: Any) -> Any:
     return types.float32(x), from_half if x == types.uint16 else from_single
 
 
-@_intrinsic
+@intrinsic
 def _half(_context: Any, x: Any) -> Any:
     """The bits of an fp32 value rounded to fp16, to nearest even."""
 
@@ -76,7 +51,7 @@ def _half(_context: Any, x: Any) -> Any:
     return types.uint16(x), to_half
 
 
-@_compiled(fastmath=SUMS)
+@compiled(fastmath=SUMS)
 def _dot(w: Array, x: Array) -> Any:
     # A function of its own: inlined into the loop over rows it does not vectorise as well.
     total = np.float32(0)
@@ -85,7 +60,7 @@ def _dot(w: Array, x: Array) -> Any:
     return total
 
 
-@_compiled(parallel=True)
+@compiled(parallel=True)
 def rows_by_vector(w: Array, x: Array, y: Array) -> None:
     """y = w x, each row of w read once by one thread.  w: [O,I], x: [I], y: [O]."""
     rows = w.shape[0]
@@ -94,7 +69,7 @@ def rows_by_vector(w: Array, x: Array, y: Array) -> None:
             y[o] = _dot(w[o], x)
 
 
-@_compiled(parallel=True)
+@compiled(parallel=True)
 def rows_by_columns(w: Array, x: Array, y: Array) -> None:
     """y = w xᵀ, each row of w read once by one thread.  w: [O,I], x: [S,I], y: [O,S]."""
     rows = w.shape[0]
@@ -106,21 +81,21 @@ def rows_by_columns(w: Array, x: Array, y: Array) -> None:
                 y[o, s] = _dot(row, x[s])
 
 
-@_compiled()
+@compiled()
 def widen(h: Array, x: Array) -> None:
     """Write the fp16 values of the bits `h`, or the fp32 values `h`, to x.  Both flat."""
     for i in range(h.shape[0]):
         x[i] = _load(h[i])
 
 
-@_compiled()
+@compiled()
 def narrow(x: Array, h: Array) -> None:
     """Write the bits of x, rounded to fp16, to `h`.  Both flat."""
     for i in range(x.shape[0]):
         h[i] = _half(x[i])
 
 
-@_compiled()
+@compiled()
 def round_to_half(x: Array) -> None:
     """Round x to the nearest fp16 values, in place.  Flat."""
     for i in range(x.shape[0]):
