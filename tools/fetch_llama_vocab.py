@@ -46,7 +46,8 @@ def members(archive: Path) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(archive) as tar:
         for member in tar:
             path = PurePosixPath(*PurePosixPath(member.name).parts[1:])
-            if path.parent == MODELS and path.name in NAMES and member.size <= MAX_BYTES:
+            is_wanted = path.parent == MODELS and path.name in NAMES
+            if is_wanted and member.isfile() and member.size <= MAX_BYTES:
                 file = tar.extractfile(member)
                 if file is not None:
                     yield path.name, file.read()

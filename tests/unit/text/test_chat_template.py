@@ -230,7 +230,7 @@ def test_a_hostile_template_ends_and_is_refused(source):
 @pytest.mark.parametrize(
     "source",
     [
-        "{% set x = 'y' * 99999 %}{% for i in range(30000) %}{{ x }}{% endfor %}",
+        "{% set x = 'y' * 99999 %}{% for i in range(2000) %}{{ x }}{% endfor %}",
         "{{ 'x' * 1000000000 }}",
         "{{ 1000000000 * [0] }}",
         "{{ 9 ** (9 ** 9) }}",
