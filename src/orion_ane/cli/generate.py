@@ -121,6 +121,7 @@ def summary(result: Generation) -> dict[str, Any]:
         "device": result.device,
         "target": None,
         "seed": result.seed,
+        "compile_ms": result.compile_s * 1e3,
         "prefill_ms": timings.prefill_s * 1e3,
         "ttft_ms": timings.ttft_ms,
         "prefill_tokens_per_s": timings.prefill_tokens_per_s,
@@ -140,7 +141,8 @@ def _figures(result: Generation) -> str:
     timings = result.timings
     figures = (
         f"{len(result.ids)} tokens on {result.device}, ended by {ENDS[result.finish_reason]}: "
-        f"prompt {timings.ttft_ms:.0f} ms, then {timings.decode_tokens_per_s:.1f} tokens/s"
+        f"compile {result.compile_s * 1e3:.0f} ms, prompt {timings.ttft_ms:.0f} ms, "
+        f"then {timings.decode_tokens_per_s:.1f} tokens/s"
     )
     if result.verification is not None:
         check = result.verification

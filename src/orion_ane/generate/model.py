@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, overload
 
@@ -248,19 +249,23 @@ class Model:
     def _stream(self, prompt: list[int], request: Options) -> Iterator[Piece]:
         room = self.config.context - len(prompt) + 1  # the last new token is not run itself
         limit = min(request.max_tokens, room)
+        session = self.session(expect=len(prompt) + limit)
+        started = time.perf_counter()
+        session.prepare(len(prompt), 1)
+        compile_s = time.perf_counter() - started
         checker = Checker(Session(self._reference_programs())) if request.verify else None
         pieces = run_loop(
             prompt,
             request,
             limit=limit,
-            session=self.session(expect=len(prompt) + limit),
+            session=session,
             streamer=self._streamer(prompt),
             eos_ids=self.eos_ids,
             checker=checker,
         )
         for piece in pieces:
             if isinstance(piece, Outcome):
-                yield Piece("", result=self._result(prompt, request, piece, checker))
+                yield Piece("", result=self._result(prompt, request, piece, checker, compile_s))
             else:
                 yield piece
 
@@ -269,7 +274,12 @@ class Model:
         return NoText() if self._tokenizer is None else self._tokenizer.stream(prefix_ids=prompt)
 
     def _result(
-        self, prompt: list[int], request: Options, outcome: Outcome, checker: Checker | None
+        self,
+        prompt: list[int],
+        request: Options,
+        outcome: Outcome,
+        checker: Checker | None,
+        compile_s: float,
     ) -> Generation:
         return Generation(
             text=outcome.text,
@@ -279,6 +289,7 @@ class Model:
             device=self.device,
             seed=request.seed,
             timings=outcome.timings,
+            compile_s=compile_s,
             compiles=self._backend.compiles,
             programs=len(self._programs),
             evaluations_per_token=outcome.evaluations_per_token,

@@ -58,6 +58,7 @@ class Generation:
         prompt_ids: what was read, BOS included.
         finish_reason: `stop` (end token or stop text), `length`, or `interrupted`.
         device: the backend that ran it.
+        compile_s: seconds for programs that were not loaded yet, before `timings` begin.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Generation:
     device: str
     seed: int
     timings: Timings
+    compile_s: float
     compiles: int
     programs: int
     evaluations_per_token: float

@@ -40,6 +40,16 @@ class Session:
         """Tokens so far."""
         return self._cache.length
 
+    def prepare(self, *counts: int) -> None:
+        """Compile and load what runs of these many tokens will need, so that they do not wait."""
+        programs = self._programs
+        self._reserve(max(counts))
+        for count in {min(count, MAX_LANES) for count in counts}:
+            lanes = programs.lanes_for(count)
+            for layers in programs.slices:
+                programs.loaded(programs.body(layers, lanes, self._cache.capacity))
+        programs.loaded(programs.head(programs.lanes_for(1)))
+
     def append(self, ids: Sequence[int], *, all_logits: bool = False) -> Array:
         """Run tokens after those so far.
 

@@ -211,3 +211,15 @@ def test_a_model_can_be_verified_from_another_folder(tmp_path, monkeypatch):
     with orion_ane.load("m", device="emulator") as model:
         monkeypatch.chdir("/")
         assert model.generate([1], max_tokens=2, verify=True).verification is not None
+
+
+def test_what_is_prepared_needs_no_compile_when_it_runs(checkpoint):
+    device = backend("cpu")
+    decoder = decoder_of(checkpoint.config)
+    made = Programs(decoder, checkpoint.tensors, device, precision=FP32)
+    session = Session(made, expect=100)
+    session.prepare(40, 1)
+    compiled = device.compiles
+    session.append(ids_of(40))
+    session.append([1])
+    assert device.compiles == compiled == len(made)
