@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,17 @@ def test_rules_are_frozen() -> None:
 def test_a_state_prints_as_one_word() -> None:
     assert [str(state) for state in State] == ["exact", "approximate", "disputed"]
     assert Rule(1, State.EXACT, ("x",)).choices == ()
+
+
+def said_of(rule: Rule[object]) -> str:
+    powers = {2.0**-16: "2^-16", 2.0**15: "2^15", 2.0**16: "2^16", 4094.0: "4094", 0.0: "0"}
+    value = "none" if rule.value is None else powers.get(rule.value, rule.value)
+    return f"{value}, {rule.state}"
+
+
+def test_the_page_says_what_the_rules_say() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "numerics.md").read_text("utf-8")
+    chips = ("m1", "m2", "m3", "m4", "m5")
+    for key, _ in NUMERICS["m1"].rules():
+        cells = (said_of(getattr(NUMERICS[chip], key)) for chip in chips)
+        assert f"| `{key}` | {' | '.join(cells)} |" in page

@@ -20,7 +20,7 @@ from orion_ane.errors import ShapeError
 from orion_ane.types import Array
 
 THIN_COLUMNS = PANEL // 4  # up to here a panel would be too empty to be faster
-PARTS = 16  # wide products are dealt out in so many, whatever the number of threads
+PARTS, PART = 16, 1 << 22  # at most so many parts of so many products, whatever the threads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,28 +123,18 @@ def _run(w: Rows, x: Array, y: Array, overflow: Overflow, threads: Threads | Non
     if is_done:
         return
 
-    def part(i: int) -> None:
-        here = slice(i * outer // PARTS, (i + 1) * outer // PARTS)
+    def part(i: int, parts: int) -> None:
+        here = slice(i * outer // parts, (i + 1) * outer // parts)
         kernels.mend(w.left.bits[here], turned, y[here], todo[here], is_sticky)
 
-    _each(part, threads)
+    _deal(part, outer * inner * x.shape[1], threads)
 
 
 def _wide(
     w: Rows, x: Array, y: Array, todo: Array, is_sticky: bool, threads: Threads | None
 ) -> None:
-    right, groups = _panels(w, x, threads), -(-w.shape[0] // ROWS)
-
-    def part(i: int) -> None:
-        begin, end = i * groups // PARTS, (i + 1) * groups // PARTS
-        kernels.wide_rows(w.left, right, y, todo, is_sticky, begin, end)
-
-    _each(part, threads)
-
-
-def _panels(w: Rows, x: Array, threads: Threads | None) -> kernels.Panels:
     inner, columns = x.shape
-    panels = -(-columns // PANEL)
+    panels, groups = -(-columns // PANEL), -(-w.shape[0] // ROWS)
     right = kernels.Panels(
         bits(x),
         np.zeros(panels * inner * PANEL, np.float32),
@@ -152,19 +142,25 @@ def _panels(w: Rows, x: Array, threads: Threads | None) -> kernels.Panels:
         np.zeros(columns, np.bool_),
     )
 
-    def part(i: int) -> None:
-        kernels.pack_panels(right, i * panels // PARTS, (i + 1) * panels // PARTS)
+    def pack(i: int, parts: int) -> None:
+        kernels.pack_panels(right, i * panels // parts, (i + 1) * panels // parts)
 
-    _each(part, threads)
-    return right
+    def part(i: int, parts: int) -> None:
+        begin, end = i * groups // parts, (i + 1) * groups // parts
+        kernels.wide_rows(w.left, right, y, todo, is_sticky, begin, end)
+
+    _deal(pack, inner * columns * 32, threads)  # which is what packing costs
+    _deal(part, y.size * inner, threads)
 
 
-def _each(part: Callable[[int], None], threads: Threads | None) -> None:
-    if threads is None:
-        for i in range(PARTS):
-            part(i)
+def _deal(part: Callable[[int, int], None], products: int, threads: Threads | None) -> None:
+    """Do all parts of some work, as many as it is worth."""
+    parts = min(PARTS, 1 + products // PART)
+    if threads is None or parts == 1:
+        for i in range(parts):
+            part(i, parts)
     else:
-        threads.each(part, range(PARTS))
+        threads.each(lambda i: part(i, parts), range(parts))
 
 
 def _described(x: Array) -> str:
