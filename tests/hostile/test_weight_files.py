@@ -182,7 +182,7 @@ class TestSafetensors:
                 assert tensor.read().shape == tensor.shape
 
 
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
 @pytest.mark.parametrize("text", [b"", b"[1]", b"{", b"\xff", b'{"a": ' * 20_000])
 def test_json_files_that_are_none_are_named(tmp_path, folder, name, text):
     for file in folder.iterdir():
