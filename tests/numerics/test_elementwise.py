@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orion_ane.ane import rounding
+from orion_ane.engine.macs import elementwise
+from orion_ane.types import Array
+
+NAMES = ["add", "subtract", "multiply"]
+
+
+def bits(seed: int, *shape: int) -> Array:
+    return np.random.default_rng(seed).integers(0, 1 << 16, shape, np.uint16).view(np.float16)
+
+
+def same(y: Array, z: Array) -> bool:
+    return y.dtype == z.dtype and bool((y.view(np.uint16) == z.view(np.uint16)).all())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(seed=st.integers(0, 2**32 - 1), shift=st.integers(0, 40))
+@settings(max_examples=30)
+def test_a_kernel_and_numpy_say_the_same(name: str, seed: int, shift: int) -> None:
+    x, y = bits(seed, 5000), bits(seed + 1, 5000)
+    with np.errstate(invalid="ignore"):  # NaN
+        close = (y * 2.0**-shift).astype(np.float16)  # so that small products occur too
+    for other in (y, close):
+        found = getattr(elementwise, name)(x, other)
+        assert same(found, getattr(rounding, name)(x, other))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operands_broadcast_and_fp32_stays_fp32(name: str) -> None:
+    x, y = bits(1, 3, 1, 40), bits(2, 5, 1)
+    function = getattr(elementwise, name)
+    half, single = function(x, y), function(x.astype(np.float32), y.astype(np.float32))
+    assert half.shape == single.shape == (3, 5, 40)
+    assert single.dtype == np.float32
+    assert same(half, single.astype(np.float16))
+    assert same(half, getattr(rounding, name)(x, y))
