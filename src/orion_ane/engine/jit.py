@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +12,8 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic as _intrinsic
+
+from orion_ane.errors import BackendError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,6 +55,22 @@ class _Cache(FunctionCache):
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         key = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]  # likewise
         return key, self._sources
+
+
+def check_processor(machine: str, features: Mapping[str, bool]) -> None:
+    """Refuse a processor whose fp16 conversions LLVM would leave to functions that are not there.
+
+    Raises:
+        BackendError: an x86-64 of before 2013.
+    """
+    missing = [name for name in ("f16c", "fma") if not features.get(name)]
+    if machine.lower() in ("x86_64", "amd64") and missing:
+        raise BackendError(
+            "engine",
+            "the processor lacks instructions",
+            got=f"no {' and no '.join(missing)}",
+            want="x86-64-v3 or ARM64",
+        )
 
 
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:

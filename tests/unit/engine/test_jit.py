@@ -7,7 +7,8 @@ import numba
 import numpy as np
 import pytest
 
-from orion_ane.engine.jit import _Cache, compiled
+from orion_ane.engine.jit import _Cache, check_processor, compiled
+from orion_ane.errors import BackendError
 
 
 def double(x: float) -> float:
@@ -46,3 +47,11 @@ def test_a_kernel_runs_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("orion_ane.engine.jit._Cache", nowhere)
     assert compiled()(double)(1.5) == 3.0
+
+
+def test_a_processor_without_fp16_conversions_is_refused_by_name() -> None:
+    check_processor("x86_64", {"f16c": True, "fma": True})
+    check_processor("arm64", {})
+    for machine in ("x86_64", "AMD64"):
+        with pytest.raises(BackendError, match="got no f16c, want x86-64-v3"):
+            check_processor(machine, {"f16c": False, "fma": True})

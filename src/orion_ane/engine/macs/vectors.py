@@ -5,19 +5,22 @@ Why it is exact: see `kernels`.
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
-from orion_ane.engine.jit import intrinsic
+from orion_ane.engine.jit import check_processor, intrinsic
 
 DEPTH = 128  # products that a tile sums, and that one bound covers
 LANES = 64  # totals of a thin product: 4 vectors of 16
 LARGEST = 65504.0  # the largest finite fp16 number
 
-_IS_WIDE = binding.get_host_cpu_features().get("avx512f", False)
+_FEATURES = binding.get_host_cpu_features()
+check_processor(platform.machine(), _FEATURES)
+_IS_WIDE = _FEATURES.get("avx512f", False)
 ROWS, PANEL = (8, 32) if _IS_WIDE else (4, 16)  # of a tile: as many as the registers hold
 ROWS_64, PANEL_64 = 4, 16
 
