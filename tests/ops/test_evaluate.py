@@ -33,6 +33,7 @@ from orion_ane.ops import (
     sigmoid,
     softmax,
     sqrt,
+    unbroadcast,
     weight,
 )
 from orion_ane.ops.arithmetic import Maximum, Pow, RealDiv, Select
@@ -120,6 +121,12 @@ def test_stretching_a_cotangent_writes_a_short_text():
     assert wide.type == big
     lengths = [arg.type.elements for arg in (*wide.args, *wide.args[0].args) if not arg.args]
     assert max(lengths) == 2048
+
+
+def test_a_cotangent_that_was_not_stretched_is_handed_on_as_it_is():
+    dy = input_("dy", typed("fp32[1,3]"))
+    assert unbroadcast(dy, dy.type) is dy
+    assert unbroadcast(dy, typed("fp32[3]")).args == (dy,)  # reshaped, nothing summed
 
 
 # parameters

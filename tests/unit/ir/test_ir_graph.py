@@ -262,6 +262,9 @@ def test_nodes_are_compared_by_identity_and_ops_by_value():
     assert exp(x).op == exp(x).op
     assert len({exp(x), exp(x)}) == 2
     assert identity(x).op != exp(x).op
+    graph = Graph({"x": x}, {"y": exp(x)})
+    assert graph != Graph(graph.inputs, graph.outputs)  # isomorphic is another question
+    assert {graph: 1}[graph] == 1
 
 
 def test_a_node_prints_its_type_its_op_and_its_operands():
