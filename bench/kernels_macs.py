@@ -23,7 +23,7 @@ from llvmlite import binding
 from orion_ane.ane.numerics import ConvForm
 from orion_ane.engine import kernels as engine
 from orion_ane.engine.half import bits
-from orion_ane.engine.macs.conv import conv, kernel
+from orion_ane.engine.macs.conv import conv, conv_weight
 from orion_ane.engine.macs.products import product_sum, rows
 from orion_ane.types import Array
 
@@ -61,7 +61,7 @@ def wide(rng: np.random.Generator, runs: int) -> None:
     x, w4 = normal(rng, 1, 64, 32, 32), normal(rng, 64, 64, 3, 3, scale=0.05)
     for form in get_args(ConvForm):
         name = f"conv 3x3, 64 to 64, 32x32, {form}"
-        works[name] = partial(conv, x, kernel(w4, form), overflow="sticky", pad=(1, 1, 1, 1))
+        works[name] = partial(conv, x, conv_weight(w4, form), overflow="sticky", pad=(1, 1, 1, 1))
         products[name] = 64 * 64 * 9 * 32 * 32
     print(f"\n{'product':44} {'G products/s a core':>20}")
     for name, seconds in medians(works, runs).items():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mac_rule import CEILING, away, exponent, slow_sum, units
 
 from orion_ane.ane.rounding import away as half
-from orion_ane.engine.macs.conv import conv, kernel
+from orion_ane.engine.macs.conv import conv, conv_weight
 from orion_ane.engine.threads import Threads
 from orion_ane.errors import ShapeError
 from orion_ane.types import Array
@@ -41,7 +41,7 @@ def test_a_direct_convolution_is_one_sum_over_taps_and_channels(
 ) -> None:
     rng = np.random.default_rng(seed)
     x, w = normal(rng, 2, 3, 8, 9, scale=90), normal(rng, 4, 3, *size, scale=60)
-    y = conv(x, kernel(w), overflow=overflow, pad=pad, strides=strides, dilations=dilations)
+    y = conv(x, conv_weight(w), overflow=overflow, pad=pad, strides=strides, dilations=dilations)
     padded = np.pad(x, ((0, 0), (0, 0), pad[:2], pad[2:]))
     for n, o, i, j in product(range(2), range(4), range(y.shape[2]), range(y.shape[3])):
         top, left = i * strides[0], j * strides[1]
@@ -74,7 +74,7 @@ def winograd_pair(x: Array, w: Array, i: int, t: int) -> list[float]:
 def test_winograds_form_is_what_is_stated_of_m5(seed: int, wide: int, scale: float) -> None:
     rng = np.random.default_rng(seed)
     x, w = normal(rng, 1, 3, 5, wide, scale=scale), normal(rng, 2, 3, 3, 3)
-    y = conv(x, kernel(w, "winograd"), overflow="final", pad=SAME)
+    y = conv(x, conv_weight(w, "winograd"), overflow="final", pad=SAME)
     assert y.shape == (1, 2, 5, wide)
     for o, i, t in product(range(2), range(5), range((wide + 1) // 2)):
         pair = np.array(winograd_pair(x[0], w[o], i, t)[: wide - 2 * t], np.float16)
@@ -84,7 +84,7 @@ def test_winograds_form_is_what_is_stated_of_m5(seed: int, wide: int, scale: flo
 def test_the_two_forms_differ_by_rounding_alone(rng: np.random.Generator) -> None:
     x, w = normal(rng, 1, 16, 12, 12), normal(rng, 8, 16, 3, 3, scale=0.1)
     direct, winograd = (
-        conv(x, kernel(w, form), overflow="final", pad=SAME) for form in ("direct", "winograd")
+        conv(x, conv_weight(w, form), overflow="final", pad=SAME) for form in ("direct", "winograd")
     )
     difference = np.abs(direct.astype(np.float32) - winograd)
     assert 0 < difference.max() < 0.01
@@ -92,7 +92,7 @@ def test_the_two_forms_differ_by_rounding_alone(rng: np.random.Generator) -> Non
 
 @pytest.mark.parametrize("form", ["direct", "winograd"])
 def test_an_image_sees_neither_its_neighbours_nor_the_threads(form, rng) -> None:
-    x, w = normal(rng, 3, 5, 9, 10), kernel(normal(rng, 7, 5, 3, 3), form)
+    x, w = normal(rng, 3, 5, 9, 10), conv_weight(normal(rng, 7, 5, 3, 3), form)
     y = conv(x, w, overflow="sticky", pad=SAME, threads=Threads(2))
     for n in range(3):
         assert same(y[n : n + 1], conv(x[n : n + 1], w, overflow="sticky", pad=SAME))
@@ -100,7 +100,7 @@ def test_an_image_sees_neither_its_neighbours_nor_the_threads(form, rng) -> None
 
 @pytest.mark.parametrize("form", ["direct", "winograd"])
 def test_bands_do_not_show(form, rng, monkeypatch) -> None:
-    x, w = normal(rng, 1, 4, 11, 8), kernel(normal(rng, 3, 4, 3, 3), form)
+    x, w = normal(rng, 1, 4, 11, 8), conv_weight(normal(rng, 3, 4, 3, 3), form)
     whole = conv(x, w, overflow="final", pad=SAME)
     monkeypatch.setattr("orion_ane.engine.macs.conv.COLUMNS", 17)
     assert same(whole, conv(x, w, overflow="final", pad=SAME))
@@ -111,7 +111,7 @@ def test_a_sum_of_winograds_that_passes_the_ceiling_stays_infinite_where_sums_ar
     w = np.full((1, 4, 3, 3), 30, np.float16)
     w[:, 2:] = -30  # the channels cancel in the end
     final, sticky = (
-        conv(x, kernel(w, "winograd"), overflow=overflow, pad=SAME)
+        conv(x, conv_weight(w, "winograd"), overflow=overflow, pad=SAME)
         for overflow in ("final", "sticky")
     )
     assert (final == 0).all()
@@ -122,15 +122,15 @@ def test_a_sum_of_winograds_that_passes_the_ceiling_stays_infinite_where_sums_ar
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x, w: conv(x.astype(np.float32), kernel(w), overflow="final"),
-        lambda x, w: conv(x[0], kernel(w), overflow="final"),
-        lambda x, w: conv(x[:, :1], kernel(w), overflow="final"),
-        lambda x, w: conv(x[:, :, :2, :2], kernel(w), overflow="final"),
-        lambda x, w: conv(x, kernel(w, "winograd"), overflow="final", strides=(2, 1)),
-        lambda x, w: conv(x, kernel(w, "winograd"), overflow="final", dilations=(1, 2)),
-        lambda x, w: kernel(w[:, :, :2], "winograd"),
-        lambda x, w: kernel(w.astype(np.float32)),
-        lambda x, w: kernel(w[0]),
+        lambda x, w: conv(x.astype(np.float32), conv_weight(w), overflow="final"),
+        lambda x, w: conv(x[0], conv_weight(w), overflow="final"),
+        lambda x, w: conv(x[:, :1], conv_weight(w), overflow="final"),
+        lambda x, w: conv(x[:, :, :2, :2], conv_weight(w), overflow="final"),
+        lambda x, w: conv(x, conv_weight(w, "winograd"), overflow="final", strides=(2, 1)),
+        lambda x, w: conv(x, conv_weight(w, "winograd"), overflow="final", dilations=(1, 2)),
+        lambda x, w: conv_weight(w[:, :, :2], "winograd"),
+        lambda x, w: conv_weight(w.astype(np.float32)),
+        lambda x, w: conv_weight(w[0]),
     ],
 )
 def test_what_does_not_fit_is_refused(call) -> None:

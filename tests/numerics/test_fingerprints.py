@@ -29,7 +29,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from orion_ane.ane.numerics import NUMERICS, ConvForm
 from orion_ane.ane.rounding import multiply, subtract
-from orion_ane.engine.macs.conv import conv, kernel
+from orion_ane.engine.macs.conv import conv, conv_weight
 from orion_ane.engine.macs.products import product_sum, rows
 from orion_ane.types import Array
 
@@ -54,7 +54,9 @@ def layer(x: Array, w: Array, target: str) -> Array:
     size = w.shape[-1]
     form: ConvForm = numerics.conv_3x3.value if size == 3 else "direct"
     pad = (size // 2,) * 4
-    return conv(x, kernel(w.astype(np.float16), form), overflow=numerics.overflow.value, pad=pad)
+    return conv(
+        x, conv_weight(w.astype(np.float16), form), overflow=numerics.overflow.value, pad=pad
+    )
 
 
 def gemm(m: int, k: int, n: int, target: str) -> float:
@@ -86,7 +88,7 @@ def sums_in_fp64(x: Array, w: Array) -> Array:
     return out.reshape(w.shape[0], *x.shape[1:])
 
 
-def conv_weight(rng: np.random.Generator, c_out: int, c_in: int, k: int) -> Array:
+def he_normal(rng: np.random.Generator, c_out: int, c_in: int, k: int) -> Array:
     return rng.standard_normal((c_out, c_in, k, k)).astype(np.float32) * np.sqrt(
         2.0 / (c_in * k * k)
     )
@@ -95,7 +97,7 @@ def conv_weight(rng: np.random.Generator, c_out: int, c_in: int, k: int) -> Arra
 def conv_stack(c_in: int, c: int, size: int, k: int, depth: int, target: str) -> float:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((1, c_in, size, size)).astype(np.float32)
-    ws = [conv_weight(rng, c, c_in if i == 0 else c, k) for i in range(depth)]
+    ws = [he_normal(rng, c, c_in if i == 0 else c, k) for i in range(depth)]
     y, reference = x.astype(np.float16), x[0]
     for w in ws:
         y = np.maximum(layer(y, w, target), np.float16(0))
@@ -106,7 +108,7 @@ def conv_stack(c_in: int, c: int, size: int, k: int, depth: int, target: str) ->
 def saturated_conv(c: int, b: int, target: str) -> float:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((b, c, 64, 64)).astype(np.float32)[:1]  # the others are not looked at
-    w = conv_weight(rng, c, c, 3)
+    w = he_normal(rng, c, c, 3)
     return error(layer(x.astype(np.float16), w, target), sums_in_fp64(x[0], w))
 
 

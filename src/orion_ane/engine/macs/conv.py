@@ -23,7 +23,7 @@ COLUMNS = 4096  # of one product: bounds the copies of x that it takes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
+class ConvWeight:
     """A constant weight [O,C,h,w] of one group, measured in the form that it is used in."""
 
     parts: tuple[Rows, ...]
@@ -32,7 +32,7 @@ class Kernel:
     form: ConvForm
 
 
-def kernel(w: Array, form: ConvForm = "direct") -> Kernel:
+def conv_weight(w: Array, form: ConvForm = "direct") -> ConvWeight:
     """Prepare a weight w [O,C,h,w] of fp16.
 
     Raises:
@@ -44,17 +44,17 @@ def kernel(w: Array, form: ConvForm = "direct") -> Kernel:
         )
     outer, _, height, width = w.shape
     if form == "direct":
-        return Kernel((rows(w.reshape(outer, -1)),), w.shape, form)
+        return ConvWeight((rows(w.reshape(outer, -1)),), w.shape, form)
     if (height, width) != (3, 3):
         raise ShapeError("conv", "no Winograd form", got=f"{height}x{width}", want="3x3")
     g0, g1, g2 = np.moveaxis(w.astype(np.float64), 3, 0)  # [O,C,3] each
     transformed = (g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2)
-    return Kernel(tuple(rows(away(u).reshape(outer, -1)) for u in transformed), w.shape, form)
+    return ConvWeight(tuple(rows(away(u).reshape(outer, -1)) for u in transformed), w.shape, form)
 
 
 def conv(
     x: Array,
-    w: Kernel,
+    w: ConvWeight,
     *,
     overflow: Overflow,
     pad: tuple[int, int, int, int] = (0, 0, 0, 0),
@@ -66,7 +66,7 @@ def conv(
 
     Args:
         x: fp16.
-        w: what `kernel` made of the weight.
+        w: what `conv_weight` made of it.
         overflow: as in `product_sum`; partial sums go through channels, then rows and columns of
             the kernel.  In Winograd's form, each of the four sums is watched.
         pad: zeros before and after, in height and width.
@@ -80,12 +80,12 @@ def conv(
     _, channels, height, width = w.shape
     if x.ndim != 4 or x.dtype != np.float16 or x.shape[1] != channels:
         got, want = f"{x.dtype}{list(x.shape)}", f"fp16[N,{channels},H,W]"
-        raise ShapeError("conv", "not an input of this kernel", got=got, want=want)
+        raise ShapeError("conv", "not an input of this weight", got=got, want=want)
     reach = [(size - 1) * d + 1 for size, d in zip((height, width), dilations, strict=True)]
     padded = np.pad(x, ((0, 0), (0, 0), pad[:2], pad[2:]))
     if padded.shape[2] < reach[0] or padded.shape[3] < reach[1]:
         raise ShapeError(
-            "conv", "kernel is larger than its input", got=reach, want=padded.shape[2:]
+            "conv", "the weight is larger than its input", got=reach, want=padded.shape[2:]
         )
     if w.form == "winograd":
         if strides != (1, 1) or dilations != (1, 1):
@@ -96,7 +96,7 @@ def conv(
     return np.stack([_direct(image, w, overflow, threads) for image in windows])
 
 
-def _direct(windows: Array, w: Kernel, overflow: Overflow, threads: Threads | None) -> Array:
+def _direct(windows: Array, w: ConvWeight, overflow: Overflow, threads: Threads | None) -> Array:
     """One image, as windows [C,H',W',h,w]."""
     high, wide = windows.shape[1:3]
     y = np.empty((w.shape[0], high, wide), np.float16)
@@ -109,7 +109,7 @@ def _direct(windows: Array, w: Kernel, overflow: Overflow, threads: Threads | No
     return y
 
 
-def _winograd(padded: Array, w: Kernel, overflow: Overflow, threads: Threads | None) -> Array:
+def _winograd(padded: Array, w: ConvWeight, overflow: Overflow, threads: Threads | None) -> Array:
     """One padded image [C,H,W] by F(2,3) along the width; the kernel's rows are done directly."""
     outer = w.shape[0]
     high, wide = padded.shape[1] - 2, padded.shape[2] - 2
