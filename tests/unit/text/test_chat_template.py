@@ -217,6 +217,7 @@ LAUGHS = "{% set a = ['ha'] %}" + "{% set a = [a, a] %}" * 60
         LAUGHS + "{{ a == a[0] }}",
         LAUGHS.replace("[a, a]", "{'l': a, 'r': a}"),
         LAUGHS.replace("[a, a]", "(a, a)"),
+        LAUGHS.replace("[a, a]", "range(2) | map(attribute='q', default=a) | list"),
         LAUGHS.replace("[a, a]", "dict(l=a, r=a)"),
     ],
 )
@@ -231,6 +232,11 @@ def test_a_hostile_template_ends_and_is_refused(source):
     "source",
     [
         "{% set x = 'y' * 99999 %}{% for i in range(2000) %}{{ x }}{% endfor %}",
+        "{% for i in range(2000) %}" + "long text " * 9999 + "{% endfor %}",
+        "{{ ('y' * 9999).join(['x'] * 9999) | length }}",
+        "{{ (['x'] * 9999) | join('y' * 9999) | length }}",
+        "{{ ('y' * 9999).replace('y', 'x' * 9999) | length }}",
+        "{{ ('y' * 9999) | replace('y', 'x' * 9999) | length }}",
         "{{ 'x' * 1000000000 }}",
         "{{ 1000000000 * [0] }}",
         "{{ 9 ** (9 ** 9) }}",
@@ -256,11 +262,20 @@ def test_what_would_be_huge_is_refused_before_it_is_made(source):
     assert peak < 50e6
 
 
-def test_a_long_conversation_is_no_hostile_one(chatty):
-    messages = [
-        {"role": ("user", "assistant")[i % 2], "content": "word " * 200} for i in range(999)
+@pytest.mark.parametrize(("count", "size"), [(3, 1_000_000), (999, 1000)])
+def test_a_long_conversation_is_no_hostile_one(count, size, chatty):
+    turns = [
+        {"role": ("user", "assistant")[i % 2], "content": "word " * size} for i in range(count)
     ]
-    assert len(chatty.template.render(messages, generation_prompt=True, names={})) == 1
+    ((text, _),) = chatty.template.render(turns, generation_prompt=True, names={})
+    assert text.count("word") == count * size
+
+
+def test_each_message_may_cost_a_little_work():
+    source = (
+        "{% for m in messages %}{% for i in range(50) %}{% endfor %}{{ m.content }}{% endfor %}"
+    )
+    assert rendered(source, [{"content": "a"}] * 2000) == "a" * 2000
 
 
 def test_broken_templates_leave_the_rest_of_a_model_usable(byte_level):
