@@ -204,6 +204,27 @@ def test_nan_counts_as_infinity_and_what_is_indeterminate_is_zero(
     assert same(np.ascontiguousarray(y[:, some]), slow(w, x[:, some], overflow))
 
 
+@pytest.mark.parametrize("columns", [1, PANEL])
+@pytest.mark.parametrize("overflow", ["final", "sticky"])
+def test_a_sum_that_has_to_be_walked_keeps_the_floor(columns: int, overflow: Overflow) -> None:
+    large = [150, -150, 150, -150]  # 30,000 there and back, twice
+    w = np.array([large + [2.0**-8] * 64], np.float16)
+    x = np.repeat(np.array([[200.0]] * 4 + [[2.0**-9]] * 64, np.float16), columns, axis=1)
+    assert (product_sum(w, x, overflow=overflow) == 0).all()
+    x[4:] *= 2
+    assert (product_sum(w, x, overflow=overflow) == 2.0**-10).all()
+
+
+@pytest.mark.parametrize("columns", [1, PANEL])
+def test_zero_times_infinity_is_nothing(columns: int) -> None:
+    for zero in (0.0, -0.0):
+        w = np.array([[zero, 3], [np.inf, 3], [np.nan, 3]], np.float16)
+        x = np.repeat(np.array([[np.inf], [2]], np.float16), columns, axis=1)
+        assert (product_sum(w, x, overflow="sticky")[0] == 6).all()
+        x[0] = zero
+        assert (product_sum(w, x, overflow="sticky") == 6).all()
+
+
 @pytest.mark.parametrize("columns", [2, PANEL])
 def test_what_is_not_finite_stays_in_its_row_and_column(
     columns: int, rng: np.random.Generator

@@ -327,9 +327,8 @@ def _walk(w: Array, x: Array, sticky: Any) -> Any:
 
     Where `sticky`, it is infinite from the first partial sum that reaches the ceiling.
     """
-    high = low = total = np.int64(
-        0
-    )  # units of 2^-16; high and low apart, so that neither overflows
+    # In units of 2^-16; high and low apart, so that neither overflows.
+    high = low = total = np.int64(0)
     for k in range(w.shape[0]):
         if not (_is_finite(w[k]) and _is_finite(x[k])):
             continue
