@@ -11,6 +11,7 @@ processor's own conversion instructions.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any, cast
 
@@ -113,15 +114,14 @@ def limit_threads(count: int) -> int:
 
 @cache
 def _launch() -> None:
-    """Start numba's own kind of threads, unless somebody chose another.
+    """Start numba's threads so that they soon sleep when there is nothing to do.
 
-    They sleep when there is nothing to do, and a forked process starts new ones. libgomp's spin
-    for milliseconds, which on a busy machine holds up the very thread that they wait for, and they
-    end a forked process that computes.
+    libgomp's would spin for milliseconds, and on a busy machine hold up the very thread that they
+    wait for.  It reads the environment when it is loaded, here, and never again.
     """
-    settings = cast("Any", config)
-    chosen = settings.THREADING_LAYER
-    if chosen == "default":
-        settings.THREADING_LAYER = "workqueue"
+    chosen = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ)
+    if not chosen:
+        os.environ["GOMP_SPINCOUNT"] = "1000"  # some 50 µs: from one product to the next
     numba.get_num_threads()  # loads the threading layer
-    settings.THREADING_LAYER = chosen
+    if not chosen:
+        del os.environ["GOMP_SPINCOUNT"]

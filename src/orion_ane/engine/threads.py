@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +13,16 @@ from functools import cache
 import numpy as np
 from threadpoolctl import LibController, ThreadpoolController
 
-from orion_ane.errors import ConfigError
+from orion_ane.errors import BackendError, ConfigError
 
 _RUNNING = threading.Lock()  # numba's parallel regions are not safe to enter twice
+
+
+class _State:
+    is_forked = False
+
+
+_STATE = _State()
 
 
 class Threads:
@@ -38,6 +46,12 @@ class Threads:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Hold the process's one run."""
+        if self.use_kernels and _STATE.is_forked:
+            raise BackendError(
+                "threads",
+                "this process was forked after its parent computed, and has no threads",
+                hint="start it with multiprocessing's spawn",
+            )
         with _RUNNING, np.errstate(all="ignore"):
             libraries = _blas()
             before = [library.get_num_threads() for library in libraries]
@@ -91,6 +105,8 @@ def _forget_threads() -> None:
     global _RUNNING  # noqa: PLW0603 - the process's one lock, in a new process
     _RUNNING = threading.Lock()
     _pool.cache_clear()
+    # libgomp ends a forked process that enters a parallel region; so it must not.
+    _STATE.is_forked = "orion_ane.engine.kernels" in sys.modules
 
 
 if hasattr(os, "register_at_fork"):
