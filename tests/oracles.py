@@ -24,7 +24,8 @@ def oracle(module: str) -> ModuleType:
     except ImportError as missing:
         if os.environ.get("CI"):
             pytest.fail(f"the oracle {module} is missing: {missing}", pytrace=False)
-        pytest.skip(f"the oracle {module} is not installed: pip install 'orion-ane[oracles]'")
+        reason = f"the oracle {module} is not installed: pip install 'orion-ane[oracles]'"
+        pytest.skip(reason, allow_module_level=True)
 
 
 def torch() -> ModuleType:

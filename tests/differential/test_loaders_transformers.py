@@ -6,13 +6,14 @@ import json
 
 import numpy as np
 import pytest
+from oracles import oracle
 from weightfiles import LLAMA, Gguf, llama_tensors
 
 from orion_ane.host.rope import frequencies
 from orion_ane.models.weights import load_checkpoint
 
-torch = pytest.importorskip("torch", reason="torch is an oracle; CI installs it")
-transformers = pytest.importorskip("transformers", reason="an oracle; CI installs it")
+torch = oracle("torch")
+transformers = oracle("transformers")
 
 FP32_ROUNDING = 1e-6
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles import oracle
 
 import orion_ane
 
 FP32_SUMS = 1e-4  # logits, in another order of summation
 CACHE_SPLITS = 1e-4  # case G19
 
-torch = pytest.importorskip("torch", reason="torch is an oracle; CI installs it")
-transformers = pytest.importorskip("transformers", reason="an oracle; CI installs it")
+torch = oracle("torch")
+transformers = oracle("transformers")
 
 GPT2_SIZES = {
     "tiny": {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 97, "n_positions": 64},

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 import numpy as np
 import pytest
+from oracles import oracle
 from safetensors.numpy import save_file
 
 import orion_ane
@@ -177,8 +178,8 @@ class TestSmolLM2:
         assert smollm2.loss(ids) == pytest.approx(want_loss, abs=1e-4)
 
     def test_a_prompt_of_64_tokens_equals_transformers_on_the_same_weights(self, smollm2):
-        torch = pytest.importorskip("torch", reason="an oracle; CI installs it")
-        transformers = pytest.importorskip("transformers", reason="an oracle; CI installs it")
+        torch = oracle("torch")
+        transformers = oracle("transformers")
         theirs = smollm2_in_transformers(torch, transformers)
         text = "The old clockmaker wound the last clock, locked his shop and looked up. " * 6
         ids = smollm2.tokenizer.encode(text)[:64]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles import oracle
 
 from orion_ane.autodiff.reverse import cotangents, substitute
 from orion_ane.autodiff.taps import backward
@@ -42,7 +43,7 @@ def weights_of(graph, rng):
 
 
 def by_torch(values, weights):
-    torch = pytest.importorskip("torch", reason="an oracle; CI installs it")
+    torch = oracle("torch")
     t = {
         k: torch.tensor(v, dtype=torch.float64, requires_grad=True)
         for k, v in {**values, **weights}.items()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles import oracle
 
 from orion_ane.errors import ConfigError
 from orion_ane.host.rope import Rope, frequencies, tables
@@ -135,7 +136,7 @@ SCALINGS = {
 @pytest.mark.parametrize("case", SCALINGS)
 @pytest.mark.parametrize(("theta", "head_dim"), [(10000.0, 64), (500000.0, 128), (10000.0, 8)])
 def test_frequencies_agree_with_transformers(case, theta, head_dim):
-    transformers = pytest.importorskip("transformers")
+    transformers = oracle("transformers")
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
