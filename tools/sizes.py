@@ -18,7 +18,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "orion_ane"
 CORE = ("ir", "ops", "passes", "autodiff", "mil")
-OUTSIDE = "ops/foreign/"  # rows that exist only to be imported
+OUTSIDE = ("ops/foreign/", "passes/legal/")
+"""Read one at a time: rows that exist only to be imported, and what single devices demand."""
 
 FILE_LINES, FILE_MAX = 400, 700
 FUNCTION_LINES, FUNCTION_MAX = 40, 80
@@ -88,8 +89,8 @@ def core_lines(source: Path) -> dict[str, int]:
     """Lines of code of each package of the core."""
     found = {}
     for package in CORE:
-        paths = (source / package).rglob("*.py")
-        kept = [path for path in paths if OUTSIDE not in path.relative_to(source).as_posix()]
+        paths = {p.relative_to(source).as_posix(): p for p in (source / package).rglob("*.py")}
+        kept = [path for name, path in paths.items() if not name.startswith(OUTSIDE)]
         found[package] = sum(code_lines(path.read_text(encoding="utf-8")) for path in kept)
     return found
 
