@@ -1,5 +1,6 @@
 """The op table: importing this package fills `Op.table`."""
 
+import orion_ane.ops.foreign  # noqa: F401 (fills the table)
 from orion_ane.ops.arithmetic import greater_equal, maximum, power, select, unbroadcast
 from orion_ane.ops.curve import clip, exp, relu, rsqrt, sigmoid, sqrt, tanh
 from orion_ane.ops.evaluate import evaluate, evaluate_op
