@@ -46,33 +46,49 @@ class GPT2:
     def _layer(
         self, i: int, x: Node, mask: Node, cache: Cache | None, precision: Precision
     ) -> tuple[Node, Node, Node]:
-        c, name = self.config, f"layers.{i}."
-        s = x.type.shape[3]
+        x, k, v = self.attn(i, x, mask, cache, precision)
+        return self.ffn(i, x, precision), k, v
 
-        def dense(x: Node, w: str, b: str, outputs: int) -> Node:
-            w_node = precision.matrix(name + w, outputs, x.type.shape[1])
-            return linear(x, w_node, precision.vector(name + b, outputs))
+    def product(self, i: int, which: str, x: Node, precision: Precision) -> Node:
+        """The matrix `which` of layer i times x, and its bias: [1,O,1,S]."""
+        rows = self.config.hidden if which == "w1" else self.config.dim
+        w = precision.matrix(f"layers.{i}.{which}", rows, x.type.shape[1])
+        return linear(x, w, precision.vector(f"layers.{i}.{which.replace('w', 'b')}", rows))
 
-        def norm(x: Node, which: str) -> Node:
-            gain = precision.vector(name + which + "_g", c.dim)
-            return layer_norm(x, gain, precision.vector(name + which + "_b", c.dim), c.norm_eps)
+    def norm(self, label: str, x: Node, precision: Precision) -> Node:
+        """The layer norm whose gain and bias are `label`_g and `label`_b."""
+        c = self.config
+        gain, bias = (precision.vector(f"{label}_{part}", c.dim) for part in "gb")
+        return layer_norm(x, gain, bias, c.norm_eps)
 
-        h = norm(x, "ln1")
-        q, k, v = (dense(h, f"w{part}", f"b{part}", c.dim) for part in "qkv")
+    def projections(self, i: int, x: Node, precision: Precision) -> tuple[Node, Node, Node]:
+        """Queries, keys and values of layer i, each [1,C,1,S]."""
+        h = self.norm(f"layers.{i}.ln1", x, precision)
+        q, k, v = (self.product(i, which, h, precision) for which in ("wq", "wk", "wv"))
+        return q, k, v
+
+    def attn(
+        self, i: int, x: Node, mask: Node, cache: Cache | None, precision: Precision
+    ) -> tuple[Node, Node, Node]:
+        """The attention half of layer i with its residual, and the keys and values."""
+        c, s = self.config, x.type.shape[3]
+        q, k, v = self.projections(i, x, precision)
         heads = (1, c.heads, c.head_dim, s)
         mixed = attention(
             reshape(q, heads), reshape(k, heads), reshape(v, heads), mask=mask, cache=cache
         )
-        x = x + dense(reshape(mixed, (1, c.dim, 1, s)), "wo", "bo", c.dim)
-        x = x + dense(gelu(dense(norm(x, "ln2"), "w1", "b1", c.hidden)), "w2", "b2", c.dim)
-        return x, k, v
+        return x + self.product(i, "wo", reshape(mixed, (1, c.dim, 1, s)), precision), k, v
+
+    def ffn(self, i: int, x: Node, precision: Precision) -> Node:
+        """The feed-forward half of layer i with its residual."""
+        inner = gelu(self.product(i, "w1", self.norm(f"layers.{i}.ln2", x, precision), precision))
+        return x + self.product(i, "w2", inner, precision)
 
     def head(self, *, lanes: int, precision: Precision) -> Graph:
         """The final norm and the vocabulary."""
         c = self.config
         x = input_("hidden", TensorType(precision.compute, (1, c.dim, 1, lanes)))
-        gain, bias = precision.vector("lnf_g", c.dim), precision.vector("lnf_b", c.dim)
-        h = layer_norm(x, gain, bias, c.norm_eps)
+        h = self.norm("lnf", x, precision)
         return Graph({"hidden": x}, {"logits": linear(h, precision.matrix("wte", c.vocab, c.dim))})
 
     def weights(self, tensors: Mapping[str, Array], precision: Precision) -> dict[str, Array]:

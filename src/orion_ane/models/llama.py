@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,27 @@ from orion_ane.models.decoder import Ports, matrix, vector
 from orion_ane.nn.blocks import Cache, Precision, attention, linear, rms_norm, rotate, silu
 from orion_ane.ops import input_, reshape
 from orion_ane.types import Array, TensorType
+
+
+class Attention(NamedTuple):
+    """What half a layer computes; all packed [1,·,1,S], q and k turned to their positions."""
+
+    out: Node
+    q: Node
+    k: Node
+    v: Node
+    mixed: Node
+    normed: Node
+
+
+class FeedForward(NamedTuple):
+    """What the other half computes: `gate` is silu(h1) · h3."""
+
+    out: Node
+    h1: Node
+    h3: Node
+    gate: Node
+    normed: Node
 
 
 @dataclass(frozen=True)
@@ -56,24 +78,51 @@ class Llama:
         cache: Cache | None,
         precision: Precision,
     ) -> tuple[Node, Node, Node]:
-        c, name = self.config, f"layers.{i}."
-        s = x.type.shape[3]
-        wide = c.heads * c.head_dim
+        def product(which: str, x: Node) -> Node:
+            return self.product(i, which, x, precision)
+
+        a = self.attn(i, x, (cos, sin), mask, cache, precision, product)
+        x = x + a.out
+        return x + self.ffn(i, x, precision).out, a.k, a.v
+
+    def product(self, i: int, which: str, x: Node, precision: Precision) -> Node:
+        """The matrix `which` of layer i times x, [1,O,1,S]."""
+        c = self.config
+        wide, kv = c.heads * c.head_dim, self.kv_channels
+        rows = {"wq": wide, "wk": kv, "wv": kv, "wo": c.dim}
+        rows |= {"w1": c.hidden, "w3": c.hidden, "w2": c.dim}
+        w = precision.matrix(f"layers.{i}.{which}", rows[which], x.type.shape[1])
+        return linear(x, w)
+
+    def attn(
+        self,
+        i: int,
+        x: Node,
+        tables: tuple[Node, Node],
+        mask: Node,
+        cache: Cache | None,
+        precision: Precision,
+        product: Callable[[str, Node], Node],
+    ) -> Attention:
+        """The attention half of layer i, without its residual; `product` is as `self.product`."""
+        c, s = self.config, x.type.shape[3]
         per_key = (1, c.kv_heads, c.head_dim, s)
-        h = rms_norm(x, precision.vector(name + "attn_norm", c.dim), c.norm_eps)
-        q = linear(h, precision.matrix(name + "wq", wide, c.dim))
-        k = linear(h, precision.matrix(name + "wk", self.kv_channels, c.dim))
-        v = linear(h, precision.matrix(name + "wv", self.kv_channels, c.dim))
-        q = rotate(reshape(q, (c.heads // c.kv_heads, *per_key[1:])), cos, sin)
-        k = rotate(reshape(k, per_key), cos, sin)
-        mixed = attention(q, k, reshape(v, per_key), mask=mask, cache=cache)
-        mixed = reshape(mixed, (1, wide, 1, s))
-        x = x + linear(mixed, precision.matrix(name + "wo", c.dim, wide))
-        h = rms_norm(x, precision.vector(name + "ffn_norm", c.dim), c.norm_eps)
-        gate = silu(linear(h, precision.matrix(name + "w1", c.hidden, c.dim)))
-        up = linear(h, precision.matrix(name + "w3", c.hidden, c.dim))
-        x = x + linear(gate * up, precision.matrix(name + "w2", c.dim, c.hidden))
-        return x, reshape(k, (1, self.kv_channels, 1, s)), v
+        flat = (1, c.heads * c.head_dim, 1, s)
+        h = rms_norm(x, precision.vector(f"layers.{i}.attn_norm", c.dim), c.norm_eps)
+        q, k, v = (product(which, h) for which in ("wq", "wk", "wv"))
+        q = rotate(reshape(q, (c.heads // c.kv_heads, *per_key[1:])), *tables)
+        k = rotate(reshape(k, per_key), *tables)
+        mixed = reshape(attention(q, k, reshape(v, per_key), mask=mask, cache=cache), flat)
+        packed = reshape(k, (1, self.kv_channels, 1, s))
+        return Attention(product("wo", mixed), reshape(q, flat), packed, v, mixed, h)
+
+    def ffn(self, i: int, x: Node, precision: Precision) -> FeedForward:
+        """The feed-forward half of layer i, without its residual."""
+        c = self.config
+        h = rms_norm(x, precision.vector(f"layers.{i}.ffn_norm", c.dim), c.norm_eps)
+        h1, h3 = (self.product(i, which, h, precision) for which in ("w1", "w3"))
+        gate = silu(h1) * h3
+        return FeedForward(self.product(i, "w2", gate, precision), h1, h3, gate, h)
 
     def head(self, *, lanes: int, precision: Precision) -> Graph:
         """The final norm and the vocabulary."""
