@@ -61,6 +61,7 @@ class Programs:
             file_room: the bytes of weights that one file may hold.
         """
         self.decoder, self.precision, self.min_lanes = decoder, precision, min_lanes
+        self._target = backend.target
         self._cache = ProgramCache(backend)
         self._kernels: dict[tuple[str, int, int, int], Kernel] = {}
         weights = decoder.weights(tensors, precision)
@@ -114,7 +115,7 @@ class Programs:
         if key not in self._kernels:
             graph = build()
             size = sum(node.type.nbytes for node in graph.nodes if isinstance(node.op, Weight))
-            self._kernels[key] = Kernel(compile_graph(graph, file), size)
+            self._kernels[key] = Kernel(compile_graph(graph, file, target=self._target), size)
         return self._kernels[key]
 
 

@@ -22,11 +22,25 @@ def buffer_digest(data: Buffer) -> str:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output: the name users feed it by, its identifier in the text, its type."""
+    """An input or output: the name users feed it by, its identifier in the text, its types.
+
+    Attributes:
+        name: the user's.
+        symbol: the text's.
+        type: of the surface that the device reads or writes, as the text has it.
+        logical: of what the user feeds or gets, where that is another: it lies in the first
+            corner of the surface, the rest is zero, and the surface may have a smaller type.
+    """
 
     name: str
     symbol: str
     type: TensorType
+    logical: TensorType | None = None
+
+    @property
+    def of(self) -> TensorType:
+        """The type of what the user feeds or gets."""
+        return self.logical or self.type
 
 
 @dataclass(frozen=True, eq=False)

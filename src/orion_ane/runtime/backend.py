@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from orion_ane.ane.targets import Target
 from orion_ane.mil.program import Buffer, Program
 from orion_ane.types import Array
 
@@ -45,6 +46,11 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """`emulator`, `cpu` or `ane`."""
+        ...
+
+    @property
+    def target(self) -> Target | None:
+        """Whose limits the programs have to keep; None is nobody's."""
         ...
 
     @property

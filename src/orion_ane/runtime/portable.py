@@ -6,8 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
+from orion_ane.ane.targets import Target
 from orion_ane.engine import Numerics, Tape, Threads, lower
 from orion_ane.errors import BackendError, MilError
 from orion_ane.ir import Graph, Node
@@ -15,6 +14,7 @@ from orion_ane.mil.blob import Blob, BlobDType, read_blob
 from orion_ane.mil.parse import parse_graph
 from orion_ane.mil.program import Buffer, Port, Program
 from orion_ane.ops import BlobRef, Weight
+from orion_ane.runtime.surfaces import filled, taken, want_holds
 from orion_ane.types import Array
 
 
@@ -48,13 +48,13 @@ class PortableProgram:
         """The outputs by port name, as new arrays; see `Executable`."""
         tape = self._open()
         ports = self._program.inputs
-        fed = {port.symbol: _fitting(port, inputs.get(port.name)) for port in ports}
+        fed = {port.symbol: filled(port, inputs.get(port.name)) for port in ports}
         if len(inputs) > len(fed):
             known = [port.name for port in ports]
             unknown = next(name for name in inputs if name not in known)
             raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
         found = tape.run(fed)
-        return {port.name: found[port.symbol] for port in self._program.outputs}
+        return {port.name: taken(port, found[port.symbol]) for port in self._program.outputs}
 
     def reload(self, weights: Mapping[str, Buffer]) -> None:
         """Exchange the blob files; see `Executable`.  After an error the old ones still hold."""
@@ -86,6 +86,8 @@ class PortableProgram:
 
 
 def _check_ports(kind: str, ports: tuple[Port, ...], found: Mapping[str, Node]) -> None:
+    for port in ports:
+        want_holds(port)
     declared = {port.symbol: port.type for port in ports}
     types = {symbol: node.type for symbol, node in found.items()}
     if declared != types:
@@ -127,19 +129,6 @@ def _check_layout(old: Mapping[str, Buffer], new: Mapping[str, Buffer]) -> None:
         raise BackendError("reload", "the files have another layout", got=got, want=sizes)
 
 
-def _fitting(port: Port, value: Array | None) -> Array:
-    if value is None:
-        raise BackendError(f"input {port.name}", "is not fed", want=port.type)
-    if not isinstance(value, np.ndarray):
-        raise BackendError(
-            f"input {port.name}", "is not an array", got=type(value).__name__, want=port.type
-        )
-    if value.dtype != port.type.dtype.numpy or value.shape != port.type.shape:
-        got = f"{value.dtype}{list(value.shape)}"
-        raise BackendError(f"input {port.name}", "has another type", got=got, want=port.type)
-    return value
-
-
 class PortableBackend:
     """A device in software that runs any number of programs on the engine.
 
@@ -153,6 +142,7 @@ class PortableBackend:
 
     name: str
     numerics: Numerics
+    target: Target | None = None
 
     def __init__(self, *, threads: int | None = None) -> None:
         self._threads = Threads(threads).count

@@ -16,7 +16,9 @@ def test_a_padded_row_under_an_fp32_mask_is_no_nan_N05():
     hidden = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], bool)
     scores = input_("scores", TensorType(DType.FP16, hidden.shape))
     mask = cast(const(np.where(hidden, FP32_MIN, 0), DType.FP32), DType.FP16)
-    program = compile_graph(Graph({"scores": scores}, {"y": softmax(scores + mask, 1)}))
+    program = compile_graph(
+        Graph({"scores": scores}, {"y": softmax(scores + mask, 1)}), target=None
+    )
     assert "inf" not in program.text
     feed = {"scores": np.full(hidden.shape, -30, np.float16)}
     for name in ("emulator", "cpu"):
@@ -32,5 +34,5 @@ def test_the_pass_is_what_keeps_it_finite():
     graph = Graph({"scores": scores}, {"y": scores + mask})
     feed = {"scores": np.zeros(2, np.float16)}
     assert np.isneginf(evaluate(graph, feed)["y"]).all()
-    compiled = compile_graph(graph)
+    compiled = compile_graph(graph, target=None)
     assert backend("cpu").compile(compiled).run(feed)["y"].tolist() == [-1e4, -1e4]

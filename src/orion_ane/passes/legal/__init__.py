@@ -1,0 +1,38 @@
+"""What makes a graph fit a target, each where one of the target's limits demands it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from orion_ane.ane.targets import Target
+from orion_ane.errors import OrionError
+from orion_ane.ir import Graph
+from orion_ane.passes.legal.ordered_ports import ordered_ports
+from orion_ane.passes.pipeline import MAX_ROUNDS
+
+Legaliser: TypeAlias = Callable[[Graph, Target], Graph]
+"""A graph of the same meaning, or the very same object where no limit of the target demands one.
+
+A port may grow, or become fp16: its value stays in the first corner, and the rest is zero.
+"""
+
+LEGAL: Mapping[str, Legaliser] = MappingProxyType({"ordered_ports": ordered_ports})
+"""The legalisers by name, in the order in which they run."""
+
+
+def legalise(graph: Graph, target: Target, names: Iterable[str] = LEGAL) -> Graph:
+    """The graph after rounds of the legalisers, until a whole round changes nothing.
+
+    Raises:
+        OrionError: they undo each other without end.
+    """
+    wanted = tuple(names)
+    for _ in range(MAX_ROUNDS):
+        before = graph
+        for name in wanted:
+            graph = LEGAL[name](graph, target)
+        if graph is before:
+            return graph
+    raise OrionError("legalise", "does not settle", got=wanted, want=f"{MAX_ROUNDS} rounds at most")
