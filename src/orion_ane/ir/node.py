@@ -70,8 +70,8 @@ class Op(ABC):
 
     @classmethod
     @abstractmethod
-    def read(cls, args: MilArgs) -> Node:
-        """The node that a parsed statement spells.
+    def read(cls, args: MilArgs) -> Node | tuple[Node, ...]:
+        """The node that a parsed statement spells; one for each result, where it has several.
 
         Raises:
             MilError: an argument is missing or is not of the kind that the row takes.

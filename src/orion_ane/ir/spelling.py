@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from orion_ane.errors import MilError
 
 if TYPE_CHECKING:
-    from orion_ane.ir.node import Node
+    from orion_ane.ir.node import Node, Op
 
 Scalar: TypeAlias = bool | int | float | str
 Literal: TypeAlias = Scalar | tuple[Scalar, ...]
@@ -27,11 +27,22 @@ class MilCall:
         operands: parameter names of the node's args, in their order.  A single name ending in
             `*`, as `("values*",)`, takes all args as one tuple.
         consts: the other parameters, every one that has a concrete default written out.
+        results: where the statement has several, the row of each, this one among them; they
+            take the same operands.
     """
 
     op: str
     operands: tuple[str, ...]
     consts: Mapping[str, Literal] = field(default_factory=dict)
+    results: tuple[Op, ...] = ()
+
+    def made(self, node: Node, graph: Iterable[Node]) -> tuple[Node, ...]:
+        """What the statement that spells `node` gives: nodes of `graph`, or new ones."""
+        found = {n.op: n for n in graph if n.args == node.args} if self.results else {}
+        found[node.op] = node
+        return tuple(
+            found.get(op) or type(node)(op, node.args) for op in self.results or (node.op,)
+        )
 
 
 class MilArgs:

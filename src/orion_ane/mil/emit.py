@@ -130,7 +130,7 @@ class _Body:
         for node in self.graph.nodes:
             if isinstance(node.op, Weight):
                 self._weight(node)
-            elif not isinstance(node.op, Input | Const):
+            elif not isinstance(node.op, Input | Const) and id(node) not in self.symbols:
                 self._statement(node)
         params = ", ".join(f"{self._type(port.type)} {port.symbol}" for port in self.inputs)
         results = ", ".join(port.symbol for port in self.outputs)
@@ -148,9 +148,12 @@ class _Body:
         for key, literal in call.consts.items():
             args[key] = self._param(call.op, key, literal, first)
         text = self._arguments(dict(sorted(args.items())))
-        symbol = self.ends.get(id(node)) or next(self.values)
-        self.symbols[id(node)] = symbol
-        self._line(self._type(node.type), symbol, f"{call.op}({text})")
+        results = []
+        unwritten = (n for n in self.graph.nodes if id(n) not in self.symbols)
+        for made in call.made(node, unwritten):
+            self.symbols[id(made)] = self.ends.get(id(made)) or next(self.values)
+            results.append(f"{self._type(made.type)} {self.symbols[id(made)]}")
+        self._line(", ".join(results), f"{call.op}({text})")
 
     def _param(self, op: str, key: str, literal: Literal, first: TensorType | None) -> Payload:
         """`payload`, remembered: a program has few parameters, many times over."""
@@ -174,7 +177,7 @@ class _Body:
         if constant not in self.written:
             of, value = device_text(constant, self.dialect)
             self.written[constant] = symbol = next(self.constants)
-            self._line(of, symbol, "const()", f"val = {value}")
+            self._line(f"{of} {symbol}", "const()", f"val = {value}")
         return self.written[constant]
 
     def _weight(self, node: Node) -> None:
@@ -191,12 +194,12 @@ class _Body:
         offset = f"{self.dialect.scalar('uint64')}({weight.at.offset})"
         of = self._type(weight.of)
         value = f"{of}(BLOBFILE(path = {path}, offset = {offset}))"
-        self._line(of, symbol, "const()", f"val = {value}")
+        self._line(f"{of} {symbol}", "const()", f"val = {value}")
 
-    def _line(self, of: str, symbol: str, call: str, attribute: str = "") -> None:
-        name = f'name = {self.name_type}("{symbol}")'
+    def _line(self, results: str, call: str, attribute: str = "") -> None:
+        name = f'name = {self.name_type}("{results.rpartition(" ")[2]}")'
         bracket = f"{name}, {attribute}" if attribute else name
-        self.lines.append(f"{of} {symbol} = {call}[{bracket}];")
+        self.lines.append(f"{results} = {call}[{bracket}];")
 
     def _type(self, of: TensorType) -> str:
         if of not in self.types:
@@ -241,9 +244,9 @@ class _ShortBody(_Body):
 
         return map(text, args.values())
 
-    def _line(self, of: str, symbol: str, call: str, attribute: str = "") -> None:
+    def _line(self, results: str, call: str, attribute: str = "") -> None:
         bracket = f"[{attribute}]" if attribute else ""
-        self.lines.append(f"{of} {symbol} = {call}{bracket};")
+        self.lines.append(f"{results} = {call}{bracket};")
 
 
 def _ports(nodes: Mapping[str, Node], found: tuple[str, ...]) -> tuple[Port, ...]:
