@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
 from orion_ane.errors import MilError
-from orion_ane.ir.node import Node
+from orion_ane.ir.node import Node, Op
 from orion_ane.ir.spelling import Literal, MilArgs
-from orion_ane.mil.written import DTYPES, Constant
+from orion_ane.mil.written import DTYPES, Constant, Written
 from orion_ane.types import DType
 
 Value: TypeAlias = Node | Constant
@@ -87,3 +87,28 @@ class Arguments(Mapping[str, Node]):
     @cached_property
     def _number(self) -> DType | None:
         return next((dtype for dtype in self._dtypes if dtype is not DType.BOOL), None)
+
+
+def call(op: str, args: dict[str, Argument], opset: int, results: int) -> tuple[Node, ...]:
+    """The nodes that a statement spells, read by the row that has the MIL op.
+
+    Raises:
+        MilError: no row has it, or the row does not take these arguments.
+        ShapeError: nor these types.
+    """
+    if op not in Op.readers:
+        raise MilError("mil", "no such op", got=op)
+    given = Arguments(op, args).for_reader(opset, results)
+    found = Op.readers[op](given)
+    if given.leftover:
+        raise MilError(op, "unknown parameter", got=", ".join(given.leftover))
+    return found if isinstance(found, tuple) else (found,)
+
+
+def want_types(op: str, results: Collection[Written], found: tuple[Value, ...]) -> None:
+    """Refuse values that are not as many, or not of the types, as the statement declares."""
+    if len(found) != len(results):
+        raise MilError(op, "wrong number of results", got=len(results), want=len(found))
+    for of, value in zip(results, found, strict=True):
+        if isinstance(value, Node) and of != (value.type.dtype.value, value.type.shape):
+            raise MilError(op, "result has another type", got=of, want=value.type)

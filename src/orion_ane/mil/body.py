@@ -8,7 +8,7 @@ import orion_ane.ops  # noqa: F401 (fills the table of readers)
 from orion_ane.errors import MilError, OrionError
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node, Op
-from orion_ane.mil.arguments import Argument, Arguments, Value
+from orion_ane.mil.arguments import Argument, Value, call, want_types
 from orion_ane.mil.dialect import DIALECTS, OLD
 from orion_ane.mil.lex import Tokens, shortened
 from orion_ane.mil.module import Function, Place, Statement
@@ -138,8 +138,9 @@ class _Body:
             op = self._read_op()
             args = self._read_call(op, next(iter(results)), inline)
             ended = True
-            found = _const(args, results) if op == "const" else self._call(op, args, len(results))
-            _want_types(op, results, found)
+            is_const = op == "const"
+            found = _const(args, results) if is_const else call(op, args, self.opset, len(results))
+            want_types(op, results.values(), found)
         except OrionError as error:
             problem = tokens.located(error, at)
             if not self.is_tolerant:
@@ -276,25 +277,6 @@ class _Body:
         if tokens.at_name and token not in TRUTHS and token not in _FLOATS:
             raise tokens.fail("no such value", got=shortened(token))
         return read_literal(tokens)
-
-    def _call(self, op: str, args: dict[str, Argument], results: int) -> tuple[Node, ...]:
-        """The nodes that a statement spells."""
-        if op not in Op.readers:
-            raise MilError("mil", "no such op", got=op)
-        given = Arguments(op, args).for_reader(self.opset, results)
-        found = Op.readers[op](given)
-        if given.leftover:
-            raise MilError(op, "unknown parameter", got=", ".join(given.leftover))
-        return found if isinstance(found, tuple) else (found,)
-
-
-def _want_types(op: str, results: dict[str, Written], found: tuple[Value, ...]) -> None:
-    """Refuse values that are not as many, or not of the types, as the statement declares."""
-    if len(found) != len(results):
-        raise MilError(op, "wrong number of results", got=len(results), want=len(found))
-    for of, value in zip(results.values(), found, strict=True):
-        if isinstance(value, Node) and of != (value.type.dtype.value, value.type.shape):
-            raise MilError(op, "result has another type", got=of, want=value.type)
 
 
 def _read_result_type(tokens: Tokens) -> Written:
