@@ -1,7 +1,9 @@
 """Collects `.mil` files: MIL in short form, the passes to run over it, and what must come out.
 
 A file holds cases parted by lines `// -----`.  A case says `// RUN: pass, pass` and has CHECK lines
-for FileCheck, or `// UNCHANGED` where the passes must hand back the very same graph.
+for FileCheck, or `// UNCHANGED` where the passes must hand back the very same graph.  Legalisers
+need a target behind them: `// RUN: whole_rows --target strict`, or `--target any CODE CODE` for
+one that holds these limits alone.
 
 A case about limits says `// LIMITS: target CODE CODE` instead: the text is checked against these
 rows, which the target has to hold (`any` asks for rows that no target need hold), and CHECK lines
@@ -26,11 +28,23 @@ from orion_ane.ane.targets import Target, target
 from orion_ane.ir import verify
 from orion_ane.mil.emit import emit
 from orion_ane.mil.parse import parse_graph
-from orion_ane.passes import apply
+from orion_ane.passes.legal import transform
 
 
 def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Collector | None:
     return MilFile.from_parent(parent, path=file_path) if file_path.suffix == ".mil" else None
+
+
+def of_words(words: list[str]) -> Target | None:
+    """The target that a RUN line names, if it names one."""
+    match words:
+        case []:
+            return None
+        case [name]:
+            return target(name)
+        case ["any", *codes]:
+            return Target("any", frozenset(codes))
+    raise MismatchError(f"no such target: {words}")
 
 
 class MilFile(pytest.File):
@@ -55,11 +69,12 @@ class Case(pytest.Item):
         run = re.search(r"(?m)^// RUN:(.*)$", self.text)
         if run is None:
             raise MismatchError("no line `// RUN: pass, pass` or `// LIMITS: target CODE`")
-        passes = [name.strip() for name in run[1].split(",")]
+        named, _, device = run[1].partition("--target")
+        passes = [name.strip() for name in named.split(",")]
         must_change = not re.search(r"(?m)^// UNCHANGED$", self.text)
         before = parse_graph(self.text)
         verify(before)
-        after = apply(before, passes)
+        after = transform(before, passes, of_words(device.split()))
         verify(after)
         printed = emit(after, short=True).text
         if (after is not before) != must_change:

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from orion_ane.ane.targets import Target
-from orion_ane.errors import OrionError
+from orion_ane.errors import ConfigError, OrionError
 from orion_ane.ir import Graph
 from orion_ane.passes.legal.ordered_ports import ordered_ports
-from orion_ane.passes.pipeline import MAX_ROUNDS
+from orion_ane.passes.pipeline import MAX_ROUNDS, PASSES
 
 Legaliser: TypeAlias = Callable[[Graph, Target], Graph]
 """A graph of the same meaning, or the very same object where no limit of the target demands one.
@@ -36,3 +36,22 @@ def legalise(graph: Graph, target: Target, names: Iterable[str] = LEGAL) -> Grap
         if graph is before:
             return graph
     raise OrionError("legalise", "does not settle", got=wanted, want=f"{MAX_ROUNDS} rounds at most")
+
+
+def transform(graph: Graph, names: Iterable[str], target: Target | None = None) -> Graph:
+    """The graph after each of these passes and legalisers once, in order.
+
+    Raises:
+        ConfigError: there is no such pass, or one is a legaliser and no target is given.
+    """
+    for name in names:
+        if name in PASSES:
+            graph = PASSES[name](graph)
+        elif name not in LEGAL:
+            known = ", ".join([*PASSES, *LEGAL])
+            raise ConfigError("passes", "no such pass", got=name, want=known)
+        elif target is None:
+            raise ConfigError("passes", f"{name} fits a graph to a target", want="a target")
+        else:
+            graph = LEGAL[name](graph, target)
+    return graph
