@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
-from orion_ane.ane.limits import Limit, Subject
+from orion_ane.ane.limits import Finding, Limit, Subject
 from orion_ane.ane.targets import Target
 from orion_ane.errors import Diagnostic
 from orion_ane.mil.dialect import OLD
@@ -52,26 +52,30 @@ def _broken(
     for name, function in module.functions.items():
         prefix = f"{name}, " if len(module.functions) > 1 else ""
         subject = Subject(function, module.dialect, len(module.functions), files)
-        for limit in target.rows:
-            for diagnostic in _of_limit(limit, subject, prefix, lines):
-                yield limit.symptom.rank, diagnostic
+        for limit, finding in broken(subject, target):
+            line, column = lines.at(finding.place) if finding.place else (None, None)
+            yield (
+                limit.symptom.rank,
+                Diagnostic(
+                    limit.code,
+                    limit.symptom.value,
+                    prefix + finding.where,
+                    line,
+                    column,
+                    finding.message,
+                    finding.hint,
+                    limit.sources,
+                ),
+            )
 
 
-def _of_limit(limit: Limit, subject: Subject, prefix: str, lines: _Lines) -> Iterator[Diagnostic]:
-    if limit.check is None or (limit.is_old_text and subject.dialect.version != OLD):
-        return
-    for finding in limit.check(subject):
-        line, column = lines.at(finding.place) if finding.place else (None, None)
-        yield Diagnostic(
-            limit.code,
-            limit.symptom.value,
-            prefix + finding.where,
-            line,
-            column,
-            finding.message,
-            finding.hint,
-            limit.sources,
-        )
+def broken(subject: Subject, target: Target) -> Iterator[tuple[Limit, Finding]]:
+    """Each place where a function breaks a limit of the target, in the rows' order."""
+    for limit in target.rows:
+        is_other_text = limit.is_old_text and subject.dialect.version != OLD
+        if limit.check is not None and not is_other_text:
+            for finding in limit.check(subject):
+                yield limit, finding
 
 
 def _unread(module: Module, lines: _Lines) -> Iterator[Diagnostic]:
