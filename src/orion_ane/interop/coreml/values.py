@@ -1,0 +1,184 @@
+"""Types and constants of an mlProgram, as the text's parser has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from orion_ane.errors import MilError, OrionError
+from orion_ane.interop.coreml.errors import UnsupportedError
+from orion_ane.interop.coreml.files import Files
+from orion_ane.interop.coreml.proto import messages
+from orion_ane.ir import Node
+from orion_ane.mil.arguments import Value
+from orion_ane.mil.blob import Blob, BlobDType, lay_out, write_blobs
+from orion_ane.mil.program import Buffer
+from orion_ane.mil.subbyte import packed_size
+from orion_ane.mil.written import DTYPES, Constant, Written
+from orion_ane.ops import BlobRef, Const, Weight
+from orion_ane.ops.leaf import MAX_CONST_ELEMENTS
+from orion_ane.types import MAX_ELEMENTS, Array, TensorType
+
+MADE_PATH = "@model_path/weights/inline.bin"
+"""The blob file of constants that the text cannot hold."""
+
+MAX_LISTED = 4096
+"""Integers of a blob up to which they are read as a list, which a parameter may want to be."""
+
+_WIDER = {"int4": "int8", **dict.fromkeys(("uint1", "uint2", "uint3", "uint4", "uint6"), "uint8")}
+"""Where a value of fewer bits than a byte is held: in whole bytes, with the same numbers."""
+
+_IN_BYTES = ("fp16", "int8", "uint8", "uint32", *_WIDER)
+
+
+def read_type(of: Any) -> Written:
+    """The type of a value, narrow integers in whole bytes.
+
+    Raises:
+        UnsupportedError: a size is not known, or this is no tensor.
+    """
+    word, shape = _type(of)
+    return Written(_WIDER.get(word, word), shape)
+
+
+def _type(of: Any) -> tuple[str, tuple[int, ...]]:
+    kind = of.WhichOneof("type")
+    if kind != "tensorType":
+        what = (kind or "missing").removesuffix("Type")
+        raise UnsupportedError(f"{what} types", "are not supported", want="tensors")
+    tensor = of.tensorType
+    if any(size.WhichOneof("dimension") != "constant" for size in tensor.dimensions):
+        raise UnsupportedError("dynamic shapes", "are not supported", want="sizes that are known")
+    shape = tuple(int(size.constant.size) for size in tensor.dimensions)
+    word = _word(tensor.dataType)
+    if not word or tensor.rank not in (-1, len(shape)):
+        got = f"data type {tensor.dataType}, rank {tensor.rank}, sizes {list(shape[:8])}"
+        raise MilError("mlProgram", "not a type", got=got)
+    return word, shape
+
+
+def _word(code: int) -> str:
+    """The type's word in MIL text; empty where there is no such type."""
+    names: dict[int, str] = {n: name for name, n in messages("MIL_pb2").DataType.items()}
+    lower = names.get(code, "").lower()
+    return lower.replace("bfloat", "bf").replace("float", "fp").replace("unused_type", "")
+
+
+@dataclass
+class Constants:
+    """What a program's constants become; those too long for a text get a blob file of their own."""
+
+    files: Files
+    made: list[Blob] = field(default_factory=list)
+
+    def read(self, value: Any, label: str) -> Value:
+        """A constant as an argument: a value, or what may be a parameter as well.
+
+        Raises:
+            MilError: it has not as many elements as its type, or its blob is not one.
+            UnsupportedError: it is of a type that no value has.
+        """
+        word, shape = _type(value.type)
+        kind = value.WhichOneof("value")
+        if kind == "blobFileValue":
+            return self._blob(word, shape, value.blobFileValue, label)
+        if kind != "immediateValue" or value.immediateValue.WhichOneof("value") != "tensor":
+            raise UnsupportedError("constants", "are not supported", got=kind, want="tensors")
+        if prod(shape) > MAX_ELEMENTS:
+            raise MilError(label, "too many elements", got=list(shape), want=MAX_ELEMENTS)
+        elements = _elements(value.immediateValue.tensor, word, prod(shape), label)
+        if isinstance(elements, list):
+            return Constant("string", shape, tuple(elements))
+        return self._array(elements.reshape(shape), label)
+
+    def _array(self, array: Array, label: str) -> Value:
+        if array.ndim <= 1 and array.size <= MAX_CONST_ELEMENTS:
+            return Constant(str(array.dtype.name).replace("float", "fp"), array.shape, _flat(array))
+        of = _supported(TensorType.of, array)
+        if array.size > MAX_CONST_ELEMENTS and of.dtype.value != "bool":
+            return self._made(array, of, label)
+        return Node(_supported(Const, of, array.tobytes()))
+
+    def _made(self, array: Array, of: TensorType, label: str) -> Node:
+        """A weight in the file that is made for those that are in none."""
+        offsets, _ = lay_out([*(len(blob.data) for blob in self.made), array.nbytes])
+        self.made.append(Blob.of(array))
+        return Node(Weight(label, of, BlobRef(MADE_PATH, offsets[-1])))
+
+    def _blob(self, word: str, shape: tuple[int, ...], at: Any, label: str) -> Value:
+        path, offset = at.fileName, int(at.offset)
+        blob = self.files.blob(path, offset)
+        if (blob.dtype.name.lower(), blob.count) != (word, prod(shape)):
+            got = f"{blob.count} elements of {blob.dtype}"
+            what = f"the blob at byte {offset} of {path} is another"
+            raise MilError(label, what, got=got, want=Written(word, shape))
+        is_list = len(shape) <= 1 and blob.count <= MAX_LISTED and not word.startswith("fp")
+        if is_list or 0 in shape:
+            return self._array(blob.array().reshape(shape), label)
+        of = _supported(Written(_WIDER.get(word, word), shape).tensor)
+        if word in _WIDER:
+            return self._made(blob.array().reshape(shape), of, label)
+        return Node(Weight(label, of, BlobRef(path, offset)))
+
+    def blob_files(self) -> dict[str, Buffer]:
+        """Every blob file that a weight was read from, and that of the long constants."""
+        found = dict(self.files.read)
+        if self.made:
+            found[MADE_PATH] = write_blobs(self.made)[0]
+        return found
+
+
+def _supported(make: Any, *args: Any) -> Any:
+    """What `make` makes; what it refuses is sound, but has no place here."""
+    try:
+        return make(*args)
+    except OrionError as error:
+        raise UnsupportedError(
+            error.where, error.what, got=error.got, want=error.want, hint=error.hint
+        ) from error
+
+
+def _flat(array: Array) -> tuple[Any, ...]:
+    return tuple(array.ravel().tolist())
+
+
+def _elements(tensor: Any, word: str, count: int, label: str) -> Array | list[str]:
+    """The elements of an immediate tensor, in the field that its type has."""
+    name = tensor.WhichOneof("value")
+    want = _field(word)
+    if name is None and count == 0:
+        name = want
+    if name != want:
+        what = f"{word} values are not supported" if want is None else "elements in a wrong field"
+        raise UnsupportedError(label, what, got=name, want=want)
+    values = getattr(tensor, name).values
+    if name == "bytes":
+        return _unpacked(values, word, count, label)
+    if len(values) != count:
+        raise MilError(label, "not as many elements as its type", got=len(values), want=count)
+    if name == "strings":
+        return list(values)
+    if word == "uint64":
+        return np.array(values, np.uint64)
+    wide = np.array(values, np.float32 if name == "floats" else np.int64)
+    dtype = DTYPES[word].numpy
+    if name == "ints" and not np.array_equal(wide, wide.astype(dtype)):
+        raise MilError(label, f"does not fit {word}", got=f"{wide.min()} to {wide.max()}")
+    return wide.astype(dtype)
+
+
+def _field(word: str) -> str | None:
+    fields = {"fp32": "floats", "bool": "bools", "string": "strings", "uint64": "longInts"}
+    fields |= dict.fromkeys(_IN_BYTES, "bytes") | dict.fromkeys(("int16", "uint16"), "ints")
+    return fields.get(word, "ints" if word == "int32" else None)
+
+
+def _unpacked(data: bytes, word: str, count: int, label: str) -> Array:
+    dtype = BlobDType[word.upper()]
+    if len(data) != packed_size(count, dtype.bits):
+        want = packed_size(count, dtype.bits)
+        raise MilError(label, "not as many bytes as its type", got=len(data), want=want)
+    return Blob(dtype, data, count).array()
