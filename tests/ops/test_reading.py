@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from orion_ane.errors import MilError, OrionError, ShapeError
 from orion_ane.ir import Graph, MilArgs, Node, Op
 from orion_ane.ops import const, evaluate, input_, weight
 from orion_ane.ops.curve import Neg, Rsqrt
+from orion_ane.ops.foreign.conv import BY_POINTS, Conv
 from orion_ane.ops.linear import Conv1x1
 from orion_ane.types import DType, TensorType
 
@@ -267,6 +269,10 @@ W = weight("w", typed("fp32[5,3,1,1]"))
 IMAGE = input_("x", typed("fp32[1,3,1,4]"))
 
 
+def by_points(**changed) -> Conv:
+    return replace(BY_POINTS, **changed)
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -283,18 +289,40 @@ def test_a_convolution_by_points_reads_however_it_is_padded(args):
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "op"),
     [
-        ({"bias": W}, "conv: has a bias\n  hint: add it in a statement of its own"),
-        ({"strides": (1, 2)}, "conv: not a 1x1 convolution: got strides (1, 2), want (1, 1)"),
-        ({"dilations": (2, 1)}, "conv: not a 1x1 convolution"),
-        ({"pad_type": "custom", "pad": (0, 1, 0, 0)}, "conv: not a 1x1 convolution: got pad"),
-        ({"pad_type": "other"}, "conv: no such pad_type: got other"),
-        ({"groups": 3}, "conv: grouped: got 3, want groups 1"),
-        ({"weight": weight("w", typed("fp32[5,3,3,3]"))}, "conv1x1: shapes do not fit"),
+        ({"bias": weight("b", typed("fp32[5]"))}, by_points(has_bias=True)),
+        ({"strides": (1, 2)}, by_points(strides=(1, 2))),
+        ({"strides": (1, 3), "pad_type": "same"}, by_points(strides=(1, 3))),
+        ({"dilations": (2, 1)}, by_points(dilations=(2, 1))),
+        ({"pad_type": "custom", "pad": (0, 1, 0, 0)}, by_points(pad=(0, 1, 0, 0))),
+        (
+            {"weight": weight("w", typed("fp32[5,3,2,4]")), "pad_type": "same"},
+            by_points(pad=(0, 1, 1, 2)),
+        ),
+        (
+            {"weight": weight("w", typed("fp32[5,3,2,4]")), "pad_type": "same_lower"},
+            by_points(pad=(1, 0, 2, 1)),
+        ),
+        ({"weight": weight("w", typed("fp32[6,1,1,1]")), "groups": 3}, by_points(groups=3)),
     ],
 )
-def test_another_convolution_is_refused(args, says):
+def test_another_convolution_reads_with_its_padding_in_numbers(args, op):
+    assert read("conv", x=IMAGE, **{"weight": W, **args}).op == op
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ({"bias": W}, "conv: bias does not fit"),
+        ({"pad_type": "other"}, "conv: no such pad_type: got other"),
+        ({"groups": 2}, "conv: channels do not fit"),
+        ({"strides": (1,), "pad_type": "same"}, "conv: strides do not fit"),
+        ({"strides": (0, 1), "pad_type": "same"}, "conv: strides do not fit"),
+        ({"weight": weight("w", typed("fp32[5,3,3,3]"))}, "conv: the kernel is larger than x"),
+    ],
+)
+def test_a_convolution_that_does_not_fit_is_refused(args, says):
     with pytest.raises(OrionError) as caught:
         read("conv", x=IMAGE, **{"weight": W, **args})
     assert str(caught.value).startswith(says)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -30,7 +31,7 @@ _CONV_DEFAULTS: dict[str, tuple[int, ...]] = {
 
 
 @dataclass(frozen=True)
-class Conv1x1(Op, name="conv1x1", mil="conv"):
+class Conv1x1(Op, name="conv1x1", mil=""):
     """out[o, s] = Σᵢ w[o, i] x[i, s].  x: F[1,I,1,S], w: F[O,I,1,1] -> F[1,O,1,S].
 
     Any batch and spatial sizes are taken; there is no bias (paper, limit 13): add it.
@@ -66,20 +67,8 @@ class Conv1x1(Op, name="conv1x1", mil="conv"):
         )
 
     @classmethod
-    def read(cls, args: MilArgs) -> Node:
-        x, w = args.node("x"), args.node("weight")
-        if "bias" in args:
-            raise MilError("conv", "has a bias", hint="add it in a statement of its own")
-        pad_type = args.text("pad_type", "valid")
-        if pad_type not in ("valid", "same", "same_lower", "custom"):
-            raise MilError("conv", "no such pad_type", got=pad_type)
-        for key, plain in _CONV_DEFAULTS.items():
-            found = args.integers(key, plain)
-            if found != plain and (key != "pad" or pad_type == "custom"):
-                raise MilError("conv", "not a 1x1 convolution", got=f"{key} {found}", want=plain)
-        if args.integer("groups", 1) != 1:
-            raise MilError("conv", "grouped", got=args.integer("groups"), want="groups 1")
-        return Node(cls(), (x, w))
+    def read(cls, args: MilArgs) -> NoReturn:
+        raise MilError(args.op, "a conv1x1 is read by the row of all convolutions")
 
 
 @dataclass(frozen=True)
