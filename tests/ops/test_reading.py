@@ -15,7 +15,9 @@ from strategies import shapes
 from orion_ane.errors import MilError, OrionError, ShapeError
 from orion_ane.ir import Graph, MilArgs, Node, Op
 from orion_ane.ops import const, evaluate, input_, weight
+from orion_ane.ops.arithmetic import Pow, RealDiv
 from orion_ane.ops.curve import Neg, Rsqrt
+from orion_ane.ops.foreign.binary import PowBy, WholeDiv
 from orion_ane.ops.foreign.conv import BY_POINTS, Conv
 from orion_ane.ops.linear import Conv1x1
 from orion_ane.types import DType, TensorType
@@ -365,18 +367,19 @@ def test_times_minus_one_reads_as_neg_and_nothing_else_does():
         read("mul", x=x, y=const(-1, FP32))
 
 
-def test_the_exponent_of_pow_is_a_lone_constant_of_its_operands_type():
+def test_the_exponent_of_pow_is_a_lone_constant_or_a_tensor_of_its_operands_type():
     x = input_("x", typed("fp16[2,3]"))
-    assert read("pow", x=x, y=const(-0.5, FP16)).op.p == -0.5
-    assert read("pow", x=x, y=const([[3.0]], FP16)).type == x.type
-    for y, says in [
-        (const([2.0, 3.0], FP16), "the exponent is not a scalar constant: got fp16\\[2\\]"),
-        (const([[[2.0]]], FP16), "the exponent is not a scalar constant"),
-        (x, "the exponent is not a scalar constant"),
-        (const(2.0, FP32), "element types differ"),
-    ]:
-        with pytest.raises(OrionError, match=f"pow: {says}"):
-            read("pow", x=x, y=y)
+    assert read("pow", x=x, y=const(-0.5, FP16)).op == Pow(-0.5)
+    assert read("pow", x=x, y=const([[3.0]], FP16)).op == Pow(3.0)
+    for y in (const([2.0, 3.0, 4.0], FP16), const([[[2.0]]], FP16), x):
+        assert read("pow", x=x, y=y).op == PowBy()
+    with pytest.raises(ShapeError, match="pow: element types differ"):
+        read("pow", x=x, y=const(2.0, FP32))
+
+
+def test_a_division_of_integers_is_a_row_of_its_own():
+    n, x = input_("n", typed("int32[2]")), input_("x", typed("fp16[2]"))
+    assert (read("real_div", x=n, y=n).op, read("real_div", x=x, y=x).op) == (WholeDiv(), RealDiv())
 
 
 def test_the_default_epsilon_is_nothing_in_fp16():
