@@ -33,7 +33,7 @@ ROWS: dict[str, Row] = {
             ok(LayerNorm((-1,), EPS), "T[2,4]", stops=(0,)),
             ok(LayerNorm((1,), EPS, True), "T[1,4,1,2]", "T[4]", stops=(0, 1)),
             ok(LayerNorm((1, 2), EPS, True, True), "T[2,3,4]", "T[3,4]", "T[3,4]", stops=(0, 1, 2)),
-            ok(LayerNorm((2, 0), EPS, False, True), "T[2,3,4]", "T[4,2]", stops=(0, 1)),
+            ok(LayerNorm((2, 0), EPS, True, True), "T[2,3,4]", "T[2,4]", "T[2,4]", stops=(0, 1, 2)),
             ok(LayerNorm((0,), EPS), "T[5]", stops=(0,)),
         ),
         (

@@ -15,7 +15,7 @@ TEXT = """func main<ios18>(tensor<fp16, [1,4,1,32]> x) {
 } -> (b);
 """
 FOREIGN = """func main<ios18>(tensor<fp16, [1,4,1,32]> x) {
-    tensor<fp16, [1,4,1,32]> a = gelu(x = x, mode = "EXACT");
+    tensor<fp16, [1,4,1,32]> a = lstm(x = x, mode = "EXACT");
     tensor<fp16, [1,4,1,32]> b = relu(x = a, slope = 3);
     tensor<fp16, [1,4,1,32]> c = relu(x = nowhere);
     tensor<fp16, [1,4,1,32]> d = add(x = b, y = c);
@@ -58,16 +58,16 @@ def test_a_tolerant_parse_keeps_what_no_row_reads_and_says_why() -> None:
         ("no such value", 4),
         None,
     ]
-    gelu, relu, lost, _ = main.statements
-    assert gelu.nodes[0].op == Opaque("gelu", gelu.nodes[0].type)
-    assert gelu.args["mode"].elements == ("EXACT",)
-    assert relu.nodes[0].args == gelu.nodes
+    lstm, relu, lost, _ = main.statements
+    assert lstm.nodes[0].op == Opaque("lstm", lstm.nodes[0].type)
+    assert lstm.args["mode"].elements == ("EXACT",)
+    assert relu.nodes[0].args == lstm.nodes
     assert lost.args == {}
     assert main.undefined == ("gone",)
 
 
 def test_a_parse_is_strict_unless_asked() -> None:
-    with pytest.raises(MilError, match="no such op: got gelu"):
+    with pytest.raises(MilError, match="no such op: got lstm"):
         parse(FOREIGN)
 
 
@@ -76,7 +76,7 @@ def test_a_parse_is_strict_unless_asked() -> None:
     [
         ("tensor<fp16, [1,4,1,32]> b = relu", "tensor<fp17, [1,4,1,32]> b = relu", "no such"),
         ("(d, gone)", "(gone)", "no such value: got gone"),
-        ("tensor<fp16, [1,4,1,32]> a = gelu", "string a = gelu", "no such op"),
+        ("tensor<fp16, [1,4,1,32]> a = lstm", "string a = lstm", "no such op"),
         ("add(x = b, y = c);\n} -> (d, gone);\n", "add(x = q", "no such value: got q"),
     ],
 )

@@ -11,6 +11,7 @@ import numpy as np
 from orion_ane.errors import MilError, ShapeError
 from orion_ane.ir.node import Arrays, Node, Op, Types
 from orion_ane.ir.spelling import MilArgs, MilCall
+from orion_ane.ops.foreign.linear import fitted
 from orion_ane.ops.rules import (
     FLOATS,
     axes_of,
@@ -20,7 +21,6 @@ from orion_ane.ops.rules import (
     want_held,
     want_same_dtype,
 )
-from orion_ane.ops.shape import cast
 from orion_ane.types import Array, DType, TensorType
 
 EPSILON = 1e-5  # MIL's default
@@ -30,9 +30,9 @@ EPSILON = 1e-5  # MIL's default
 class LayerNorm(Op, name="layer_norm"):
     """(x - mean) / sqrt(variance + eps) over `axes`, times gamma, plus beta, as far as given.
 
-    x: F[...], gamma and beta: F[sizes of axes] -> F[...].  The variance is that of the values at
-    hand, not an estimate.  eps is a value of fp32, as that of rsqrt.  No gradient: models are
-    trained with the form that is spelled in ops.
+    x: F[...], gamma and beta: F[sizes of the axes, in x's order] -> F[...].  The variance is that
+    of the values at hand, not an estimate.  eps is a value of fp32, as that of rsqrt.  No
+    gradient: models are trained with the form that is spelled in ops.
     """
 
     axes: tuple[int, ...]
@@ -48,7 +48,7 @@ class LayerNorm(Op, name="layer_norm"):
         if not math.isfinite(self.eps):
             raise ShapeError(self.name, "eps is not finite", got=self.eps)
         want_held(self, "eps", self.eps, DType.FP32)
-        shape = tuple(x.shape[axis] for axis in axes)
+        shape = tuple(x.shape[axis] for axis in sorted(axes))
         for name, vector in zip(self.vectors, args[1:], strict=True):
             want_same_dtype(self, x, vector, f"x{name[0]}")
             if vector.shape != shape:
@@ -70,9 +70,9 @@ class LayerNorm(Op, name="layer_norm"):
             y = centred / np.sqrt(variance + np.asarray(self.eps, x.dtype))
         vectors = dict(zip(self.vectors, args[1:], strict=True))
         if "gamma" in vectors:
-            y = y * along(self.axes, vectors["gamma"], x.ndim)
+            y = y * vectors["gamma"].reshape(along(self.axes, x.shape))
         if "beta" in vectors:
-            y = y + along(self.axes, vectors["beta"], x.ndim)
+            y = y + vectors["beta"].reshape(along(self.axes, x.shape))
         return y
 
     def grad(self, y: Node, dy: Node) -> tuple[Node | None, ...]:
@@ -90,31 +90,12 @@ class LayerNorm(Op, name="layer_norm"):
         if not axes:
             raise MilError("layer_norm", "no axes", got=x.type, want="at least one")
         eps = args.number("epsilon", held(EPSILON, DType.FP32))
-        vectors = tuple(args.maybe(name) for name in ("gamma", "beta"))
-        # From iOS17 on gamma and beta may have a float type of their own.
-        fitted = tuple(
-            v
-            if v.type.dtype is x.type.dtype or not v.type.dtype.is_float
-            else cast(v, x.type.dtype)
-            for v in vectors
-            if v is not None
-        )
-        return Node(cls(axes, eps, *(v is not None for v in vectors)), (x, *fitted))
+        gamma, beta = args.maybe("gamma"), args.maybe("beta")
+        vectors = tuple(fitted(v, x) for v in (gamma, beta) if v is not None)
+        return Node(cls(axes, eps, gamma is not None, beta is not None), (x, *vectors))
 
 
-def along(axes: tuple[int, ...], vector: Array, rank: int) -> Array:
-    """A value with one axis for each of `axes`, shaped to broadcast against `rank` axes."""
-    order, shape = placed(axes, vector.shape, rank)
-    return vector.transpose(order).reshape(shape)
-
-
-def placed(
-    axes: tuple[int, ...], sizes: tuple[int, ...], rank: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The transpose and then the shape that put axes of these sizes where `axes` says."""
-    front = [axis % rank for axis in axes]
-    order = tuple(sorted(range(len(axes)), key=front.__getitem__))
-    shape = [1] * rank
-    for axis, size in zip(front, sizes, strict=True):
-        shape[axis] = size
-    return order, tuple(shape)
+def along(axes: tuple[int, ...], x: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which a value of these axes of x, in x's order, broadcasts against x."""
+    front = {axis % len(x) for axis in axes}
+    return tuple(size if axis in front else 1 for axis, size in enumerate(x))
