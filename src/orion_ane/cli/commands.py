@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from orion_ane.cli.check import check
+from orion_ane.cli.diff import diff
 from orion_ane.cli.generate import generate
 from orion_ane.cli.rules import rules
 
@@ -18,5 +19,5 @@ def orion() -> None:
     """Language models on Apple's Neural Engine, and the very same programs anywhere."""
 
 
-for command in (generate, rules, check):
+for command in (generate, rules, check, diff):
     orion.add_command(command)

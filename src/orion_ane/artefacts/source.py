@@ -1,0 +1,62 @@
+"""Programs as a command is given them: a text, a compiled folder, or a folder of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from orion_ane.artefacts.folder import MANIFEST, TEXT, read_bounded, read_folder
+from orion_ane.artefacts.manifest import parts_of
+from orion_ane.errors import MilError
+from orion_ane.mil.lex import MAX_TEXT
+from orion_ane.mil.parse import parse
+from orion_ane.mil.program import Program
+from orion_ane.ops.leaf import Weight
+
+
+def sources(path: Path) -> Iterator[tuple[Path, Program | str]]:
+    """Each program with the place of its text; a file's text stands alone, without blob files.
+
+    Raises:
+        MilError: a file cannot be read, or a folder holds no program or is not what its manifest
+            says.
+    """
+    if path.is_file():
+        yield path, read_text(path)
+        return
+    if (path / MANIFEST).is_file():
+        folder = read_folder(path)
+        yield from ((folder.text_path(name), folder[name]) for name in folder)
+        return
+    files = sorted(path.rglob(TEXT))
+    if not files:
+        raise MilError(str(path), "holds no program", want=f"a {TEXT} in it or below")
+    for file in files:
+        text = read_text(file)
+        yield file, Program(text, _weights(file.parent, text), (), ())
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        MilError: it cannot be read, is too long, or not UTF-8.
+    """
+    try:
+        return read_bounded(path, MAX_TEXT).decode()
+    except OSError as error:
+        raise MilError(str(path), "cannot be read", got=error.strerror) from error
+    except UnicodeDecodeError as error:
+        raise MilError(str(path), "not UTF-8", got=f"byte {error.start}") from error
+
+
+def _weights(folder: Path, text: str) -> dict[str, bytes]:
+    """The blob files that a text names, as far as they are there and inside the folder."""
+    found: dict[str, bytes] = {}
+    for function in parse(text, tolerant=True).functions.values():
+        leaves = (node.op for s in function.statements for node in s.nodes)
+        for path in {op.at.path for op in leaves if isinstance(op, Weight) and op.at}:
+            file = folder.joinpath(*parts_of(str(folder / TEXT), path))
+            if file.is_file() and path not in found:
+                found[path] = file.read_bytes()
+    return found

@@ -1,0 +1,79 @@
+"""orion diff: where two programs part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orion_ane.artefacts.diff import diff as diff_programs
+from orion_ane.artefacts.source import sources
+from orion_ane.cli.common import say, show
+from orion_ane.mil.program import Program
+
+EXAMPLE = """Example:
+
+  orion diff before.mil after.mil
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("a", type=click.Path(exists=True, path_type=Path), metavar="A")
+@click.argument("b", type=click.Path(exists=True, path_type=Path), metavar="B")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
+def diff(*, a: Path, b: Path, as_json: bool) -> int:
+    """Compare two MIL texts or compiled folders by what they compute.
+
+    Names, the order of independent statements, the dialect and the spelling of constants are no
+    difference.  Between compiled folders the contents of weights count too.
+    """
+    found = list(_differences(a, b))
+    if as_json:
+        show(json.dumps({"equal": not found, "differences": found}, indent=2, ensure_ascii=False))
+    else:
+        for difference in found:
+            show(_told(difference))
+    say(f"{len(found)} differences" if found else "the same")
+    return 1 if found else 0
+
+
+def _differences(a: Path, b: Path) -> Iterator[dict[str, Any]]:
+    """Each difference as JSON has it, with the files that it lies in."""
+    ours, theirs = dict(_named(a)), dict(_named(b))
+    alone = len(ours) == len(theirs) == 1
+    if alone:
+        theirs = dict(zip(ours, theirs.values(), strict=True))
+    for name in dict.fromkeys([*ours, *theirs]):
+        if name in ours and name in theirs:
+            (file_a, x), (file_b, y) = ours[name], theirs[name]
+            for difference in diff_programs(x, y):
+                record = asdict(difference)
+                record["a"]["file"], record["b"]["file"] = str(file_a), str(file_b)
+                yield {"program": None if alone else name, **record}
+        else:
+            what = f"only in the {'first' if name in ours else 'second'}"
+            yield {"program": name, "where": "program", "what": what, "a": None, "b": None}
+
+
+def _named(path: Path) -> Iterator[tuple[str, tuple[Path, Program | str]]]:
+    """The programs of a place by name: that of their folder in it."""
+    for file, program in sources(path):
+        yield str(file.parent.relative_to(path)) if path.is_dir() else "main", (file, program)
+
+
+def _told(difference: dict[str, Any]) -> str:
+    name = difference["program"]
+    head = f"{f'{name}: ' if name else ''}{difference['where']}: {difference['what']}"
+    if difference["a"] is None:
+        return head
+    return f"{head}\n  {_spot(difference['a'])}\n  {_spot(difference['b'])}"
+
+
+def _spot(spot: dict[str, Any]) -> str:
+    place = "" if spot["line"] is None else f":{spot['line']}:{spot['column']}"
+    return f"{spot['file']}{place}: {spot['text']}"
