@@ -7,11 +7,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from orion_ane.ane.check import check
-from orion_ane.ane.limits import Symptom
+from orion_ane.ane.check import want_kept
 from orion_ane.ane.targets import Target
 from orion_ane.ane.targets import target as find_target
-from orion_ane.errors import LimitError, MilError
+from orion_ane.errors import MilError
 from orion_ane.ir import Graph, Node, verify
 from orion_ane.mil.blob import WeightFile, check_size, pack
 from orion_ane.mil.dialect import IOS18, Dialect
@@ -75,7 +74,7 @@ def compile(
         files, digests = {file.path: file.data}, {file.path: lambda: file.digest}
         program = replace(program, weights=files, digests=digests)
     if device is not None:
-        _want_kept(program, device)
+        want_kept(program, device)
     return program
 
 
@@ -97,14 +96,6 @@ def _emitted(asked: Graph, made: Graph, device: Target | None, dialect: Dialect 
     inputs = named(emitted.inputs, made.inputs, asked.inputs)
     outputs = named(emitted.outputs, made.outputs, asked.outputs)
     return Program(emitted.text, {}, inputs, outputs)
-
-
-def _want_kept(program: Program, device: Target) -> None:
-    """Refuse a program that breaks anything but what costs time."""
-    found = check(program, device)
-    broken = tuple(d for d in found if d.symptom != Symptom.SLOW.value)
-    if broken:
-        raise LimitError(f"target {device.name}", broken)
 
 
 def _labels(graph: Graph) -> list[str]:

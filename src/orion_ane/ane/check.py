@@ -6,9 +6,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
-from orion_ane.ane.limits import Finding, Limit, Subject
+from orion_ane.ane.limits import Finding, Limit, Subject, Symptom
 from orion_ane.ane.targets import Target
-from orion_ane.errors import Diagnostic
+from orion_ane.errors import Diagnostic, LimitError
 from orion_ane.mil.dialect import OLD
 from orion_ane.mil.module import Module, Place
 from orion_ane.mil.parse import parse
@@ -31,6 +31,18 @@ def check(program: Program | str, target: Target) -> tuple[Diagnostic, ...]:
     module, lines = parse(text, tolerant=True), _Lines(text)
     found = sorted(_broken(module, files, target, lines), key=lambda pair: pair[0])
     return (*(diagnostic for _, diagnostic in found), *_unread(module, lines))
+
+
+def want_kept(program: Program, target: Target) -> None:
+    """Refuse a program that breaks anything but what costs time.
+
+    Raises:
+        LimitError: it lists all that is broken, what no row of the op table reads too.
+        MilError: the text is not MIL.
+    """
+    found = tuple(d for d in check(program, target) if d.symptom != Symptom.SLOW.value)
+    if found:
+        raise LimitError(f"target {target.name}", found)
 
 
 class _Lines:

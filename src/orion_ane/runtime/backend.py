@@ -30,6 +30,8 @@ class Executable(Protocol):
     def reload(self, weights: Mapping[str, Buffer]) -> None:
         """Exchange the blob files without compiling; paths and layout must be the same.
 
+        Which weights run then is the device's to decide (`Behaviour.reload`): ask a canary.
+
         Raises:
             BackendError: the files do not fit the text, or the device cannot.
         """
@@ -58,11 +60,31 @@ class Backend(Protocol):
         """How many programs were compiled so far."""
         ...
 
+    @property
+    def loads(self) -> int:
+        """How many programs were loaded with a donor's code instead."""
+        ...
+
     def compile(self, program: Program) -> Executable:
         """Compile and load a program, from its text and bytes alone.
 
         Raises:
             MilError: the text or a blob file is not readable.
+            LimitError: it breaks limits of the target, which the device checks first.
             BudgetError: the device has no room for another program.
+            BackendError: the device refuses the program, or takes none for now.
+        """
+        ...
+
+    def load(self, program: Program, *, donor: Executable) -> Executable:
+        """Load a program with the compiled code of another that has the same text.
+
+        Which weights run is the device's to decide (`Behaviour.donor`); the donor stays as it is.
+
+        Raises:
+            MilError: a blob file is not readable, or not the text's.
+            BudgetError: the device has no room for another program.
+            BackendError: the donor is closed, another device's, or has another text; or the
+                device refuses such loads.
         """
         ...

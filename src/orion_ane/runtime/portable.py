@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import TypedDict, TypeVar
 
 from orion_ane.ane.targets import Target
 from orion_ane.engine import Numerics, Tape, Threads, lower
@@ -14,15 +16,20 @@ from orion_ane.mil.blob import Blob, BlobDType, read_blob
 from orion_ane.mil.parse import parse_graph
 from orion_ane.mil.program import Buffer, Port, Program
 from orion_ane.ops import BlobRef, Weight
+from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.surfaces import filled, taken, want_holds
 from orion_ane.types import Array
+
+NO_ARRAYS: Mapping[Weight, Array] = MappingProxyType({})
 
 
 class PortableProgram:
     """A loaded program; one lock guards which weights it has and whether it is open.
 
     Args:
-        program: what to load; its text and bytes are read, never the graph that they came from.
+        program: what to load.
+        graph: what its text means, read from that alone; or what a device makes of it.
+        device: the backend that loads it.
         numerics: how the engine rounds.
         threads: how many threads the engine may use.
 
@@ -30,10 +37,12 @@ class PortableProgram:
         MilError: the text or a blob file is not readable, or does not fit the ports.
     """
 
-    def __init__(self, program: Program, *, numerics: Numerics, threads: int) -> None:
-        self._graph = parse_graph(program.text)
-        _check_ports("input", program.inputs, self._graph.inputs)
-        _check_ports("output", program.outputs, self._graph.outputs)
+    def __init__(
+        self, program: Program, graph: Graph, device: object, *, numerics: Numerics, threads: int
+    ) -> None:
+        self.graph, self.device = graph, device
+        _check_ports("input", program.inputs, graph.inputs)
+        _check_ports("output", program.outputs, graph.outputs)
         self._numerics, self._threads = numerics, threads
         self._lock = threading.Lock()
         self._program = program
@@ -53,7 +62,7 @@ class PortableProgram:
             known = [port.name for port in ports]
             unknown = next(name for name in inputs if name not in known)
             raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
-        found = tape.run(fed)
+        found = self._evaluated(tape, fed)
         return {port.name: taken(port, found[port.symbol]) for port in self._program.outputs}
 
     def reload(self, weights: Mapping[str, Buffer]) -> None:
@@ -66,13 +75,26 @@ class PortableProgram:
             raise BackendError("reload", f"the files do not fit the text: {error}") from error
         with self._lock:
             if self._tape is not None:  # closed meanwhile: it stays so
-                self._tape = tape
+                self._tape = self._reloaded(self._tape, tape)
                 self._program = replace(self._program, weights=weights, digests={})
 
     def close(self) -> None:
         """Unload; a second call does nothing."""
         with self._lock:
             self._tape = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still loaded."""
+        return self._tape is not None
+
+    def _reloaded(self, old: Tape, new: Tape) -> Tape:
+        """Which runs after a reload."""
+        return new
+
+    def _evaluated(self, tape: Tape, fed: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs' surfaces by symbol, of those of the inputs."""
+        return tape.run(fed)
 
     def _open(self) -> Tape:
         with self._lock:
@@ -81,8 +103,11 @@ class PortableProgram:
             return self._tape
 
     def _lowered(self, files: Mapping[str, Buffer]) -> Tape:
-        arrays = weights_of(self._graph, files)
-        return lower(self._graph, arrays, numerics=self._numerics, threads=self._threads)
+        arrays = self._weights(files)
+        return lower(self.graph, arrays, numerics=self._numerics, threads=self._threads)
+
+    def _weights(self, files: Mapping[str, Buffer]) -> dict[Weight, Array]:
+        return weights_of(self.graph, files)
 
 
 def _check_ports(kind: str, ports: tuple[Port, ...], found: Mapping[str, Node]) -> None:
@@ -94,8 +119,12 @@ def _check_ports(kind: str, ports: tuple[Port, ...], found: Mapping[str, Node]) 
         raise MilError("ports", f"not the {kind}s of the text", got=declared, want=types)
 
 
-def weights_of(graph: Graph, files: Mapping[str, Buffer]) -> dict[Weight, Array]:
+def weights_of(
+    graph: Graph, files: Mapping[str, Buffer], known: Mapping[Weight, Array] = NO_ARRAYS
+) -> dict[Weight, Array]:
     """The array of each weight of a parsed graph, as a view of its blob file.
+
+    Those in `known` are not looked for.
 
     Raises:
         MilError: a file is missing or damaged, or a blob is not of the type that the text says.
@@ -103,6 +132,9 @@ def weights_of(graph: Graph, files: Mapping[str, Buffer]) -> dict[Weight, Array]
     blobs: dict[BlobRef, Blob] = {}
     found: dict[Weight, Array] = {}
     for leaf in (node.op for node in graph.nodes if isinstance(node.op, Weight)):
+        if leaf in known:
+            found[leaf] = known[leaf]
+            continue
         at, where = leaf.at, f"weight {leaf.label}"
         if at is None:
             raise MilError(where, "lies in no file")
@@ -146,7 +178,7 @@ class PortableBackend:
 
     def __init__(self, *, threads: int | None = None) -> None:
         self._threads = Threads(threads).count
-        self._compiles = 0
+        self._compiles = self._loads = 0
         self._lock = threading.Lock()
 
     @property
@@ -154,9 +186,50 @@ class PortableBackend:
         """How many programs were compiled so far."""
         return self._compiles
 
-    def compile(self, program: Program) -> PortableProgram:
-        """Load a program; see `Backend`."""
-        loaded = PortableProgram(program, numerics=self.numerics, threads=self._threads)
+    @property
+    def loads(self) -> int:
+        """How many were loaded with a donor's code."""
+        return self._loads
+
+    def compile(self, program: Program) -> Executable:
+        """Load a program, read from its text and bytes; see `Backend`."""
+        loaded = PortableProgram(program, parse_graph(program.text), self, **self._options)
         with self._lock:
             self._compiles += 1
         return loaded
+
+    def load(self, program: Program, *, donor: Executable) -> Executable:
+        """Load a program by a donor's code; see `Backend`."""
+        found = of_donor(program, donor, self, PortableProgram)
+        loaded = PortableProgram(program, found.graph, self, **self._options)
+        with self._lock:
+            self._loads += 1
+        return loaded
+
+    @property
+    def _options(self) -> _Options:
+        return {"numerics": self.numerics, "threads": self._threads}
+
+
+class _Options(TypedDict):
+    numerics: Numerics
+    threads: int
+
+
+Loaded = TypeVar("Loaded", bound=PortableProgram)
+
+
+def of_donor(program: Program, donor: Executable, device: object, kind: type[Loaded]) -> Loaded:
+    """The donor, where its code may serve for the program.
+
+    Raises:
+        BackendError: it is another device's, or closed, or has another text.
+    """
+    if not isinstance(donor, kind) or donor.device is not device:
+        raise BackendError("donor", "is not loaded on this device", got=type(donor).__name__)
+    if not donor.is_open:
+        raise BackendError("donor", "is closed", hint="keep it loaded, or compile the program")
+    if donor.program.code_key != program.code_key:
+        hint = "compile it: only weights may differ"
+        raise BackendError("donor", "has another text than the program", hint=hint)
+    return donor
