@@ -1,6 +1,6 @@
 """What users feed and get, and the surfaces that hold it: larger, or of a smaller type.
 
-A surface has the axes of its value, each at least as long; a scalar has one axis there.
+A surface has the axes of its value, each at least as long; that of a scalar may have one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from orion_ane.errors import BackendError, MilError
 from orion_ane.mil.program import Port
-from orion_ane.types import Array, TensorType
+from orion_ane.types import Array
 
 
 def filled(port: Port, value: Array | None) -> Array:
@@ -31,7 +31,7 @@ def filled(port: Port, value: Array | None) -> Array:
         return value
     surface = np.zeros(port.type.shape, port.type.dtype.numpy)
     with np.errstate(over="ignore"):
-        surface[_corner(port.of)] = value.reshape(_axes(port.of))
+        surface[_corner(port)] = value.reshape(_axes(port))
     return surface
 
 
@@ -39,7 +39,7 @@ def taken(port: Port, surface: Array) -> Array:
     """The value that a surface of a port holds; the surface itself where they have one type."""
     if port.of == port.type:
         return surface
-    value = surface[_corner(port.of)].astype(port.of.dtype.numpy)
+    value = surface[_corner(port)].astype(port.of.dtype.numpy)
     return np.ascontiguousarray(value).reshape(port.of.shape)
 
 
@@ -49,7 +49,7 @@ def want_holds(port: Port) -> None:
     Raises:
         MilError: an axis is too short, or is missing.
     """
-    wanted, there = _axes(port.of), port.type.shape
+    wanted, there = _axes(port), port.type.shape
     is_same = port.of == port.type
     if not is_same and (
         len(wanted) != len(there) or any(n > m for n, m in zip(wanted, there, strict=True))
@@ -58,9 +58,10 @@ def want_holds(port: Port) -> None:
         raise MilError(f"port {port.name}", what, got=port.type, want=port.of)
 
 
-def _axes(of: TensorType) -> tuple[int, ...]:
-    return of.shape or (1,)
+def _axes(port: Port) -> tuple[int, ...]:
+    """The axes of the value, as the surface has them."""
+    return port.of.shape or (1,) * port.type.rank
 
 
-def _corner(of: TensorType) -> tuple[slice, ...]:
-    return tuple(slice(size) for size in _axes(of))
+def _corner(port: Port) -> tuple[slice, ...]:
+    return tuple(slice(size) for size in _axes(port))

@@ -22,7 +22,7 @@ def port(surface: TensorType, logical: TensorType | None = None) -> Port:
 @st.composite
 def ports(draw) -> Port:
     shape = tuple(draw(st.lists(st.integers(1, 4), max_size=4)))
-    wide = tuple(n + draw(st.integers(0, 3)) for n in shape or (1,))
+    wide = tuple(n + draw(st.integers(0, 3)) for n in shape or draw(st.sampled_from([(), (1,)])))
     logical = TensorType(draw(st.sampled_from((FP16, FP32, DType.INT8))), shape)
     narrow = FP16 if logical.dtype == FP32 else logical.dtype
     return port(TensorType(narrow, wide), logical)

@@ -9,7 +9,10 @@ from typing import TypeAlias
 from orion_ane.ane.targets import Target
 from orion_ane.errors import ConfigError, OrionError
 from orion_ane.ir import Graph
+from orion_ane.passes.legal.fp32_ports import fp32_ports
 from orion_ane.passes.legal.ordered_ports import ordered_ports
+from orion_ane.passes.legal.uniform_ports import uniform_ports
+from orion_ane.passes.legal.whole_rows import whole_rows
 from orion_ane.passes.pipeline import MAX_ROUNDS, PASSES
 
 Legaliser: TypeAlias = Callable[[Graph, Target], Graph]
@@ -18,7 +21,14 @@ Legaliser: TypeAlias = Callable[[Graph, Target], Graph]
 A port may grow, or become fp16: its value stays in the first corner, and the rest is zero.
 """
 
-LEGAL: Mapping[str, Legaliser] = MappingProxyType({"ordered_ports": ordered_ports})
+LEGAL: Mapping[str, Legaliser] = MappingProxyType(
+    {
+        "fp32_ports": fp32_ports,
+        "whole_rows": whole_rows,
+        "uniform_ports": uniform_ports,
+        "ordered_ports": ordered_ports,
+    }
+)
 """The legalisers by name, in the order in which they run."""
 
 
