@@ -100,8 +100,8 @@ def test_a_squeezed_axis_may_have_any_end_and_stride():
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ({"stride": (1, 2, 1)}, "slice_by_index: strided: got (1, 2, 1), want stride 1"),
-        ({"stride": (-1, 1, 1)}, "slice_by_index: strided"),
+        ({"stride": (1, 0, 1)}, "slice_by_index: a stride is 0: got (1, 0, 1)"),
+        ({"stride": (2, 1)}, "slice_by_index: stride does not fit: got (2, 1), want axes of"),
         ({"begin": (0, 0)}, "slice_by_index: begin does not fit: got (0, 0), want axes of"),
         ({"end_mask": (True,)}, "slice_by_index: end_mask does not fit"),
         ({"begin_mask": (1, 0, 0)}, "slice_by_index: begin_mask has the wrong type"),
@@ -250,15 +250,13 @@ def test_fewer_pairs_pad_the_last_axes(data, shape):
         ({"pad": (1, 1, 1)}, "pad: amounts do not fit: got (1, 1, 1), want pairs for fp32[2,3,4]"),
         ({"pad": (0,) * 8}, "pad: amounts do not fit"),
         ({"pad": (0, -1)}, "pad: amounts do not fit"),
-        ({"pad": (0, 1), "mode": "reflect"}, "pad: only zeros are padded: got mode reflect of 0.0"),
-        (
-            {"pad": (0, 1), "constant_val": 2.0},
-            "pad: only zeros are padded: got mode constant of 2",
-        ),
+        ({"pad": (0, 4), "mode": "reflect"}, "border: amounts do not fit"),
+        ({"pad": (0, 1), "mode": "wrap"}, "border: no such mode: got wrap"),
+        ({"pad": (0, 1, 1), "constant_val": 2.0}, "pad: amounts do not fit"),
         ({"pad": (0, 2**31 - 1) * 3}, "pad: too many elements"),
     ],
 )
-def test_pad_refuses_what_is_no_frame_of_zeros(args, says):
+def test_pad_refuses_what_is_no_frame(args, says):
     with pytest.raises(OrionError) as caught:
         read("pad", x=X, **args)
     assert str(caught.value).startswith(says)
@@ -393,11 +391,6 @@ def test_the_default_epsilon_is_nothing_in_fp16():
 
 def test_softmax_runs_along_the_last_axis_unless_told():
     assert read("softmax", x=X).op.axis == -1
-
-
-def test_an_interleaved_concat_is_refused():
-    with pytest.raises(MilError, match="concat: interleaved: want interleave false"):
-        read("concat", values=(X, X), axis=0, interleave=True)
 
 
 def test_one_value_is_a_tuple_of_one():
