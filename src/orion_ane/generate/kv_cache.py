@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from orion_ane.types import Array, DType
+
+MIN_CACHED = 64
+
+
+def capacities(context: int) -> Iterator[int]:
+    """The rooms that a cache may have, each twice the one before, to what a context needs."""
+    # Every position ever cached is below the context, so the last may stop there.
+    most = -(-context // 32) * 32
+    capacity = MIN_CACHED
+    while capacity < most:
+        yield capacity
+        capacity *= 2
+    yield most
 
 
 class KVCache:

@@ -8,12 +8,13 @@ import numpy as np
 
 from orion_ane.ane.layout import pack, unpack
 from orion_ane.errors import ConfigError, DataError
-from orion_ane.generate.kv_cache import KVCache
+from orion_ane.generate.kv_cache import MIN_CACHED, KVCache, capacities
 from orion_ane.generate.programs import MAX_LANES, Kernel, Programs
 from orion_ane.models.decoder import MASKED
 from orion_ane.types import Array
 
-MIN_CACHED = 64
+__all__ = ["MIN_CACHED", "Session"]
+
 MAX_EXPECTED = 512  # room taken ahead of need; past it the cache doubles as it fills
 
 
@@ -134,11 +135,7 @@ class Session:
         """Room in the cache for what this run must see, and for what is expected."""
         config = self._programs.decoder.config
         need = max(self.length + count, min(self._expect, MAX_EXPECTED, config.context))
-        capacity = MIN_CACHED
-        while capacity < need:
-            capacity *= 2
-        # Every position ever cached is below the context, so the last bucket may stop there.
-        self._cache.reserve(min(capacity, -(-config.context // 32) * 32))
+        self._cache.reserve(next(room for room in capacities(config.context) if room >= need))
 
     def _cache_mask(self, lanes: int) -> Array:
         dtype = self._programs.precision.compute

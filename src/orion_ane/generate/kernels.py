@@ -1,0 +1,117 @@
+"""The programs of one model for one target, each compiled when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from orion_ane.ane.targets import Target
+from orion_ane.compiler import compile as compile_graph
+from orion_ane.generate.kv_cache import capacities
+from orion_ane.generate.packing import Packed
+from orion_ane.ir import Graph
+from orion_ane.mil import Program, WeightFile
+from orion_ane.models.decoder import Decoder
+from orion_ane.nn.blocks import Precision
+from orion_ane.ops import Weight
+
+MAX_LANES = 512
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A program of a model, and the bytes of weights that one evaluation of it reads."""
+
+    program: Program
+    weight_bytes: int
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The sizes of a body: positions that a run computes, and earlier ones that it sees."""
+
+    lanes: int
+    cached: int
+
+    def __str__(self) -> str:
+        return f"{self.lanes}x{self.cached}"
+
+
+class Kernels:
+    """Body and head programs by bucket.
+
+    Attributes:
+        decoder: the model.
+        precision: the element types of the programs.
+        min_lanes: the fewest positions a run computes; 32 on a device whose rows are 64 bytes.
+        slices: the layers that one body program holds, in order.
+        host_tensors: what the host itself looks up.
+        compiled: how many programs were compiled.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        weights: Packed,
+        *,
+        precision: Precision,
+        target: Target | str | None = None,
+        min_lanes: int = 1,
+    ) -> None:
+        """Nothing is compiled yet; `target` None is no device."""
+        self.decoder, self.precision, self.min_lanes = decoder, precision, min_lanes
+        self.slices, self.host_tensors = weights.slices, weights.host
+        self.compiled = 0
+        self._weights, self._target = weights, target
+        self._kernels: dict[tuple[str, int, int, int], Kernel] = {}
+
+    def lanes_for(self, count: int) -> int:
+        """The bucket for a run over `count` positions, which may be fewer than that."""
+        bucket = self.min_lanes if count <= self.min_lanes else 32
+        while bucket < min(count, MAX_LANES):
+            bucket *= 4
+        return bucket
+
+    def buckets(self) -> Iterator[Bucket]:
+        """Every bucket that a run may ask for."""
+        lanes = dict.fromkeys(self.lanes_for(n) for n in range(1, MAX_LANES + 1))
+        for cached in capacities(self.decoder.config.context):
+            yield from (Bucket(n, cached) for n in lanes)
+
+    def named(self, buckets: Iterable[Bucket]) -> Iterator[tuple[str, Program]]:
+        """The programs of these buckets, each with a name, made one by one and not kept."""
+        wanted = list(buckets)
+        for bucket in wanted:
+            for layers in self.slices:
+                name = f"body-{layers.start:02d}-{layers.stop - 1:02d}-{bucket}"
+                yield name, self.body(layers, bucket.lanes, bucket.cached).program
+                self._kernels.clear()
+        for lanes in dict.fromkeys(bucket.lanes for bucket in wanted):
+            yield f"head-{lanes}", self.head(lanes).program
+            self._kernels.clear()
+
+    def body(self, layers: range, lanes: int, cached: int) -> Kernel:
+        """The program of some layers in one bucket."""
+        return self._get(
+            ("body", layers.start, lanes, cached),
+            self._weights.bodies[layers.start],
+            lambda: self.decoder.body(layers, lanes=lanes, cached=cached, precision=self.precision),
+        )
+
+    def head(self, lanes: int) -> Kernel:
+        """The program of the head in one bucket."""
+        return self._get(
+            ("head", 0, lanes, 0),
+            self._weights.head,
+            lambda: self.decoder.head(lanes=lanes, precision=self.precision),
+        )
+
+    def _get(
+        self, key: tuple[str, int, int, int], file: WeightFile, build: Callable[[], Graph]
+    ) -> Kernel:
+        if key not in self._kernels:
+            graph = build()
+            size = sum(node.type.nbytes for node in graph.nodes if isinstance(node.op, Weight))
+            self._kernels[key] = Kernel(compile_graph(graph, file, target=self._target), size)
+            self.compiled += 1
+        return self._kernels[key]

@@ -1,0 +1,79 @@
+"""A model's weights in files as programs read them: one a stretch of layers, one for the head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orion_ane.mil import WeightFile, pack
+from orion_ane.mil.blob import MAX_WEIGHT_BYTES
+from orion_ane.models.decoder import Decoder
+from orion_ane.nn.blocks import Precision
+from orion_ane.types import Array
+
+FILE_ROOM = MAX_WEIGHT_BYTES - (1 << 20)
+"""What the weights of one program may take; the rest is for the file's own headers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """The weights of a model on one kind of device.
+
+    Attributes:
+        slices: the layers that one body program holds, in order.
+        bodies: the weight file of each slice, by its first layer.
+        head: the weight file of the head.
+        host: what the host itself looks up.
+    """
+
+    slices: list[range]
+    bodies: Mapping[int, WeightFile]
+    head: WeightFile
+    host: Mapping[str, Array]
+
+
+def packed(
+    decoder: Decoder,
+    tensors: Mapping[str, Array],
+    precision: Precision,
+    *,
+    layers_per_program: int | None = None,
+    file_room: int = FILE_ROOM,
+) -> Packed:
+    """A model's weights, laid out.
+
+    Args:
+        decoder: the model.
+        tensors: its canonical tensors, which need not outlive this call.
+        precision: the element types of the programs.
+        layers_per_program: None is as many as one weight file holds (case W11).
+        file_room: the bytes of weights that one file may hold.
+    """
+    weights = decoder.weights(tensors, precision)
+    by_layer = [_of_layer(weights, i) for i in range(decoder.config.layers)]
+    slices = _slices(by_layer, layers_per_program, file_room)
+    bodies: dict[int, WeightFile] = {}
+    for layers in slices:
+        labels = [label for i in layers for label in by_layer[i]]
+        bodies[layers.start] = pack({label: weights.pop(label) for label in labels})
+    host = {name: tensors[name] for name in decoder.host_names}
+    return Packed(slices, bodies, pack(weights), host)
+
+
+def _of_layer(weights: Mapping[str, Array], layer: int) -> dict[str, int]:
+    """The sizes of a layer's weights, by label."""
+    prefix = f"layers.{layer}."
+    return {label: array.nbytes for label, array in weights.items() if label.startswith(prefix)}
+
+
+def _slices(by_layer: list[dict[str, int]], most: int | None, room: int) -> list[range]:
+    """Stretches of layers, each as long as `most` and the room of a file allow."""
+    slices: list[range] = []
+    start, size = 0, 0
+    for i, labels in enumerate(by_layer):
+        layer = sum(labels.values())
+        if i > start and (i - start == most or size + layer > room):
+            slices.append(range(start, i))
+            start, size = i, 0
+        size += layer
+    return [*slices, range(start, len(by_layer))]
