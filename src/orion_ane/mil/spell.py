@@ -17,7 +17,7 @@ from orion_ane.types import DType, TensorType
 Payload: TypeAlias = Const | str | tuple[()]
 """A constant of a text: a value, a string, or the empty list, which no value is."""
 
-OWN_TYPE = frozenset({"epsilon"})
+OWN_TYPE = frozenset({"epsilon", "alpha", "beta", "k"})
 """Parameters that may be fp32 beside an fp16 operand, from iOS17 on (MIL reference, 3)."""
 
 
