@@ -85,7 +85,7 @@ PORTS = {
     "vocab_softmax": ({"x": "classes"}, {"output": "chances"}),
     "lora_linear": (
         {"x": "x", "lora_A": "lora_q_A", "lora_B": "lora_q_B"},
-        {"y": "y"},
+        {"y": "y_q"},
     ),
     "lora_attn": (
         {
@@ -305,11 +305,11 @@ class Scene:
         self.heads("dv", dv)
         self.values["dh1_norm"] = packed(h.grad)
         self._llama_ffn(at, x)
-        adapters = self._adapters()
+        adapters = self._adapters(at, x)
         with self.torch.no_grad():
-            self.forward("lora_", self.attend(at, h, adapters={t: adapters[t] for t in "qv"}), h)
-            y = self.linear(at, "wq", x, {"q": adapters["q"]})
-            self.heads("y", y.reshape(self.lanes, -1, d), self.order)
+            for prefix, beside in (("lora_", "qv"), ("lora_all_", "qkvo")):
+                chosen = {t: adapters[t] for t in beside}
+                self.forward(prefix, self.attend(at, h, adapters=chosen), h)
 
     def _llama_ffn(self, at, x):
         h = self.rms(x, at + "ffn_norm").requires_grad_()
@@ -323,18 +323,24 @@ class Scene:
         named |= {"dh2_norm": h.grad, "dh1": h1.grad, "dh3": h3.grad}
         self.values |= {name: packed(value) for name, value in named.items()}
 
-    def _adapters(self):
+    def _adapters(self, at, x):
         """A and B beside each projection, [I,r] and [O,r] in the model's own order of heads."""
         c = self.config
+        wide, kv = c.heads * c.head_dim, self.kv_heads * c.head_dim
+        mixed = self.torch.from_numpy(self.rng.standard_normal((self.lanes, wide)))
+        sides = {"q": (c.dim, wide), "k": (c.dim, kv), "v": (c.dim, kv), "o": (wide, c.dim)}
+        turn = (np.arange(wide).reshape(c.heads, -1)[self.order]).ravel()  # to the programs' order
+        self.values["x_o"] = packed(mixed[:, turn])
         found = {}
-        for t, n in (("q", c.heads), ("v", self.kv_heads)):
-            a = self.drawn(f"lora_{t}_A", self.rank, c.dim, 1 / sqrt(c.dim))
-            b = self.drawn(f"lora_{t}_B", self.rank, n * c.head_dim)
+        for t, (columns, rows) in sides.items():
+            a = self.drawn(f"lora_{t}_A", self.rank, columns, 1 / sqrt(columns))
+            b = self.drawn(f"lora_{t}_B", self.rank, rows)
             found[t] = a, b
-            rows = np.arange(n * c.head_dim).reshape(n, -1)
-            rows = rows[self.order].ravel() if t == "q" else rows.ravel()
-            self.values[f"lora_{t}_A"] = a.numpy()[None, :, None, :]
-            self.values[f"lora_{t}_B"] = b.numpy()[rows][None, :, None, :]
+            y = self.linear(at, f"w{t}", mixed if t == "o" else x, {t: (a, b)})
+            into, out = (turn if t == which else slice(None) for which in "oq")
+            self.values[f"lora_{t}_A"] = a.numpy()[into][None, :, None, :]
+            self.values[f"lora_{t}_B"] = b.numpy()[out][None, :, None, :]
+            self.values[f"y_{t}"] = packed(y[:, out])
         return found
 
     def _gpt2_layer(self, x):
@@ -345,8 +351,7 @@ class Scene:
         self.values["attn_hidden"] = packed(x + a["out"])
         self.values["ffn_hidden"] = packed(self._gpt2_ffn(at, x))
         self.values["final"] = packed(self.layer_norm(x, "lnf"))
-        adapters = self._adapters()
-        self.values["y"] = packed(self.linear(at, "wq", x, {"q": adapters["q"]}))
+        self._adapters(at, x)
 
     def _gpt2_ffn(self, at, x):
         inner = self.linear(at, "w1", self.layer_norm(x, at + "ln2"), ())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_scenes import FP32, FULL, TOYS, Case, Scene, cases, random_tensors
+from kernel_scenes import FORWARD, FP32, FULL, TOYS, Case, Scene, cases, random_tensors
 
 import orion_ane
 from orion_ane.compiler import compile as compile_graph
+from orion_ane.models.paper import KERNELS
 from orion_ane.ops import evaluate
 from orion_ane.types import DType
 
@@ -74,6 +75,28 @@ def test_a_kernel_runs_on_a_device_as_torch_computes(case, device, scenes):
     assert worst(case, scene, got) < FP16_SUMS
     kinds = {port: DType.of(value.dtype) for port, value in got.items()}
     assert kinds == {port: node.type.dtype for port, node in case.graph().outputs.items()}
+
+
+@pytest.mark.parametrize("case", [c for c in TOY_CASES if c.name == "lora_linear"], ids=str)
+def test_an_adapter_may_be_beside_any_projection(case, scenes):
+    scene = scenes(case)
+    for target in "qkvo":
+        graph = KERNELS["lora_linear"](case.config, precision=FP32, **case.sizes, target=target)
+        ports = {"x": "x_o" if target == "o" else "x"}
+        ports |= {f"lora_{part}": f"lora_{target}_{part}" for part in "AB"}
+        fed = {port: scene[name].astype(np.float32) for port, name in ports.items()}
+        got = evaluate(graph, fed, case.weights(graph, scene.tensors, FP32))
+        assert distance(got["y"], scene[f"y_{target}"]) < FP32_SUMS, target
+
+
+@pytest.mark.parametrize("case", [c for c in TOY_CASES if c.name == "lora_attn"], ids=str)
+def test_adapters_may_be_beside_all_projections_at_once(case, scenes):
+    scene = scenes(case)
+    graph = KERNELS["lora_attn"](case.config, precision=FP32, **case.sizes, targets="qkvo")
+    fed = {port: scene[port].astype(np.float32) for port in graph.inputs}
+    got = evaluate(graph, fed, case.weights(graph, scene.tensors, FP32))
+    for port, name in FORWARD.items():
+        assert distance(got[port], scene[f"lora_all_{name}"]) < FP32_SUMS, port
 
 
 @pytest.mark.slow
