@@ -8,6 +8,7 @@ from orion_ane.errors import MilError
 from orion_ane.ir import Graph, Node
 from orion_ane.mil.blob import WeightFile
 from orion_ane.ops import BlobRef, Weight
+from orion_ane.types import TensorType
 
 
 def place(graph: Graph, file: WeightFile) -> Graph:
@@ -33,7 +34,12 @@ def place(graph: Graph, file: WeightFile) -> Graph:
 
 def _reference(leaf: Weight, file: WeightFile) -> BlobRef:
     found = file.types.get(leaf.label)
-    if found != leaf.of:
+    if found is None or _without_ones(found) != _without_ones(leaf.of):
         what = f"missing in {file.path}" if found is None else f"has another type in {file.path}"
         raise MilError(f"weight {leaf.label}", what, got=found, want=leaf.of)
     return BlobRef(file.path, file.offsets[leaf.label])
+
+
+def _without_ones(of: TensorType) -> TensorType:
+    """The type without axes of size one: the same bytes, whether a matrix or a 1x1 kernel."""
+    return of.with_shape(tuple(size for size in of.shape if size > 1))

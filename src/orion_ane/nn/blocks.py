@@ -69,22 +69,23 @@ def rms_norm(x: Node, gain: Node, eps: float) -> Node:
     In fp16 a square overflows from 256 on, so x is first divided by its largest magnitude m, and
     eps by m², which is the same value (cases N07, N09).
     """
-    return _normalise(x, eps) * gain
+    return normalise(x, eps) * gain
 
 
 def layer_norm(x: Node, gain: Node, bias: Node, eps: float) -> Node:
     """(x - mean) / sqrt(variance + eps) · gain + bias over the channels of each lane."""
-    return _normalise(x - reduce_mean(x, (1,)), eps) * gain + bias
+    return normalise(x - reduce_mean(x, (1,)), eps) * gain + bias
 
 
-def _normalise(x: Node, eps: float) -> Node:
+def normalise(x: Node, eps: float, axes: tuple[int, ...] = (1,)) -> Node:
+    """x / sqrt(mean(x²) + eps) over `axes`, without an overflow in fp16."""
     if x.type.dtype != DType.FP16:
-        return x * rsqrt(reduce_mean(x * x, (1,)), eps)
+        return x * rsqrt(reduce_mean(x * x, axes), eps)
     floor = const(NORM_SCALE_FLOOR, DType.FP16)
-    largest = maximum(reduce_max(maximum(x, -x), (1,)), floor)
+    largest = maximum(reduce_max(maximum(x, -x), axes), floor)
     scaled = x / largest
     small = const(sqrt(eps), DType.FP16) / largest  # eps itself is subnormal in fp16
-    return scaled * rsqrt(reduce_mean(scaled * scaled, (1,)) + small * small, 0.0)
+    return scaled * rsqrt(reduce_mean(scaled * scaled, axes) + small * small, 0.0)
 
 
 def gelu(x: Node) -> Node:

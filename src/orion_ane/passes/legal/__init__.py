@@ -9,8 +9,19 @@ from typing import TypeAlias
 from orion_ane.ane.targets import Target
 from orion_ane.errors import ConfigError, OrionError
 from orion_ane.ir import Graph
+from orion_ane.passes.legal.attention import attention
+from orion_ane.passes.legal.concats import concats
+from orion_ane.passes.legal.constants import constants
+from orion_ane.passes.legal.convolutions import convolutions
 from orion_ane.passes.legal.fp32_ports import fp32_ports
+from orion_ane.passes.legal.gelu import gelu
+from orion_ane.passes.legal.layer_norm import layer_norm
+from orion_ane.passes.legal.linear import linear
 from orion_ane.passes.legal.ordered_ports import ordered_ports
+from orion_ane.passes.legal.overflow import overflow
+from orion_ane.passes.legal.ranks import ranks
+from orion_ane.passes.legal.roots import roots
+from orion_ane.passes.legal.scalars import scalars
 from orion_ane.passes.legal.uniform_ports import uniform_ports
 from orion_ane.passes.legal.whole_rows import whole_rows
 from orion_ane.passes.pipeline import MAX_ROUNDS, PASSES
@@ -23,6 +34,17 @@ A port may grow, or become fp16: its value stays in the first corner, and the re
 
 LEGAL: Mapping[str, Legaliser] = MappingProxyType(
     {
+        "constants": constants,
+        "attention": attention,
+        "layer_norm": layer_norm,
+        "gelu": gelu,
+        "linear": linear,
+        "convolutions": convolutions,
+        "ranks": ranks,
+        "overflow": overflow,
+        "roots": roots,
+        "concats": concats,
+        "scalars": scalars,
         "fp32_ports": fp32_ports,
         "whole_rows": whole_rows,
         "uniform_ports": uniform_ports,
