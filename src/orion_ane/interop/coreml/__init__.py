@@ -2,5 +2,6 @@
 
 from orion_ane.interop.coreml.errors import UnsupportedError
 from orion_ane.interop.coreml.read import Package, read_package
+from orion_ane.interop.coreml.write import write_package
 
-__all__ = ["Package", "UnsupportedError", "read_package"]
+__all__ = ["Package", "UnsupportedError", "read_package", "write_package"]

@@ -38,6 +38,23 @@ def messages(module: str) -> Any:
         raise _missing(error.name or module) from error
 
 
+def word_of(code: int) -> str:
+    """The word of an element type in MIL text; empty where there is no such type."""
+    return _words().get(code, "")
+
+
+def code_of(word: str) -> int:
+    """The number of an element type in a message."""
+    return next(code for code, known in _words().items() if known == word)
+
+
+@cache
+def _words() -> dict[int, str]:
+    names = messages("MIL_pb2").DataType.items()
+    lower = {code: name.lower().replace("bfloat", "bf") for name, code in names if code}
+    return {code: name.replace("float", "fp") for code, name in lower.items()}
+
+
 def decoded(data: bytes, where: str) -> Any:
     """A model's message.
 

@@ -23,7 +23,7 @@ from orion_ane.mil.program import Buffer, Program
 from orion_ane.ops import Input
 from orion_ane.ops.leaf import Weight
 
-_OPSETS = {"CoreML5": 15, "CoreML6": 16, "CoreML7": 17, "CoreML8": 18}
+OPSETS = {"CoreML5": 15, "CoreML6": 16, "CoreML7": 17, "CoreML8": 18}
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +119,9 @@ def _text(value: Any) -> str:
 
 
 def _function(function: Any, constants: Constants) -> Function:
-    opset = _OPSETS.get(function.opset)
+    opset = OPSETS.get(function.opset)
     if opset is None:
-        raise UnsupportedError(f"opset {function.opset}", "is not supported", want=list(_OPSETS))
+        raise UnsupportedError(f"opset {function.opset}", "is not supported", want=list(OPSETS))
     blocks = function.block_specializations
     if function.opset not in blocks:
         raise MilError("mlProgram", "no block of the opset", got=list(blocks), want=function.opset)

@@ -11,7 +11,7 @@ import numpy as np
 from orion_ane.errors import MilError, OrionError
 from orion_ane.interop.coreml.errors import UnsupportedError
 from orion_ane.interop.coreml.files import Files
-from orion_ane.interop.coreml.proto import messages
+from orion_ane.interop.coreml.proto import word_of
 from orion_ane.ir import Node
 from orion_ane.mil.arguments import Value
 from orion_ane.mil.blob import Blob, BlobDType, lay_out, write_blobs
@@ -53,18 +53,11 @@ def _type(of: Any) -> tuple[str, tuple[int, ...]]:
     if any(size.WhichOneof("dimension") != "constant" for size in tensor.dimensions):
         raise UnsupportedError("dynamic shapes", "are not supported", want="sizes that are known")
     shape = tuple(int(size.constant.size) for size in tensor.dimensions)
-    word = _word(tensor.dataType)
+    word = word_of(tensor.dataType)
     if not word or tensor.rank not in (-1, len(shape)):
         got = f"data type {tensor.dataType}, rank {tensor.rank}, sizes {list(shape[:8])}"
         raise MilError("mlProgram", "not a type", got=got)
     return word, shape
-
-
-def _word(code: int) -> str:
-    """The type's word in MIL text; empty where there is no such type."""
-    names: dict[int, str] = {n: name for name, n in messages("MIL_pb2").DataType.items()}
-    lower = names.get(code, "").lower()
-    return lower.replace("bfloat", "bf").replace("float", "fp").replace("unused_type", "")
 
 
 @dataclass
@@ -148,7 +141,7 @@ def _flat(array: Array) -> tuple[Any, ...]:
 def _elements(tensor: Any, word: str, count: int, label: str) -> Array | list[str]:
     """The elements of an immediate tensor, in the field that its type has."""
     name = tensor.WhichOneof("value")
-    want = _field(word)
+    want = field_of(word)
     if name is None and count == 0:
         name = want
     if name != want:
@@ -170,7 +163,8 @@ def _elements(tensor: Any, word: str, count: int, label: str) -> Array | list[st
     return wide.astype(dtype)
 
 
-def _field(word: str) -> str | None:
+def field_of(word: str) -> str | None:
+    """The field of a message in which elements of a type stand, or None where there is none."""
     fields = {"fp32": "floats", "bool": "bools", "string": "strings", "uint64": "longInts"}
     fields |= dict.fromkeys(_IN_BYTES, "bytes") | dict.fromkeys(("int16", "uint16"), "ints")
     return fields.get(word, "ints" if word == "int32" else None)
