@@ -32,8 +32,17 @@ def sources(path: Path) -> Iterator[tuple[Path, Program | str]]:
     if not files:
         raise MilError(str(path), "holds no program", want=f"a {TEXT} in it or below")
     for file in files:
-        text = read_text(file)
-        yield file, Program(text, _weights(file.parent, text), (), ())
+        yield file, read_program(file)
+
+
+def read_program(path: Path) -> Program:
+    """The program of a text and the blob files beside it, without the users' names of its ports.
+
+    Raises:
+        MilError: the text cannot be read, or names a file outside its folder.
+    """
+    text = read_text(path)
+    return Program(text, _weights(path.parent, text), (), ())
 
 
 def read_text(path: Path) -> str:

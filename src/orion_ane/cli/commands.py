@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 
 from orion_ane.cli.check import check
+from orion_ane.cli.compile import compile_
 from orion_ane.cli.diff import diff
 from orion_ane.cli.generate import generate
 from orion_ane.cli.rules import rules
+from orion_ane.cli.run import run
 
 
 @click.group(
@@ -19,5 +21,5 @@ def orion() -> None:
     """Language models on Apple's Neural Engine, and the very same programs anywhere."""
 
 
-for command in (generate, rules, check, diff):
+for command in (generate, rules, check, diff, compile_, run):
     orion.add_command(command)

@@ -1,0 +1,168 @@
+"""orion compile: every program of a model, or one MIL text, as a folder of compiled programs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from orion_ane.ane.targets import Target
+from orion_ane.ane.targets import target as find_target
+from orion_ane.artefacts.folder import write_folder
+from orion_ane.artefacts.manifest import Manifest
+from orion_ane.artefacts.source import read_program
+from orion_ane.cli.common import say, show
+from orion_ane.compiler import compile as compile_graph
+from orion_ane.errors import ConfigError, MilError
+from orion_ane.generate.kernels import Bucket, Kernels
+from orion_ane.generate.model import ROW_LANES
+from orion_ane.generate.packing import packed
+from orion_ane.mil import Program, read_blob
+from orion_ane.mil.parse import parse_graph
+from orion_ane.models.build import decoder_of
+from orion_ane.models.registry import find
+from orion_ane.models.weights import load_checkpoint, to_fp16
+from orion_ane.nn.blocks import Precision
+from orion_ane.ops import Weight
+from orion_ane.types import Array, DType
+
+EXAMPLE = """Example:
+
+  orion compile --model smollm2-135m --bucket 32x512 --out compiled/
+"""
+BUCKET = re.compile(r"([0-9]{1,6})x([0-9]{1,9})")
+
+
+@click.command("compile", epilog=EXAMPLE)
+@click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
+)
+@click.option("--model", metavar="NAME|FOLDER|FILE", help="A model, in place of FILE.mil.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to make.")
+@click.option(
+    "--target",
+    "name",
+    metavar="NAME|FILE",
+    default="strict",
+    show_default=True,
+    help="Whose limits the programs keep.",
+)
+@click.option(
+    "--layers-per-program",
+    type=click.IntRange(min=1),
+    help="Layers in one program.  [default: as many as a weight file holds]",
+)
+@click.option(
+    "--bucket",
+    "buckets",
+    multiple=True,
+    metavar="LANESxCACHED",
+    help="Sizes of a run and of its cache; repeatable.  [default: all that a model may need]",
+)
+@click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
+@click.option("--replace", is_flag=True, help="Put the folder in another's place.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
+def compile_(
+    *,
+    file: Path | None,
+    model: str | None,
+    out: Path,
+    name: str,
+    layers_per_program: int | None,
+    buckets: tuple[str, ...],
+    download: bool,
+    replace: bool,
+    as_json: bool,
+) -> int:
+    """Compile a model, or the program in FILE.mil, into a folder.
+
+    Each program becomes OUT/NAME/model.mil with its weights beside it, and OUT/manifest.json
+    lists them.  A weight file that programs share lies on the disk once, under several names.
+    """
+    if (file is None) == (model is None):
+        raise ConfigError("compile", "what to compile", want="FILE.mil or --model, one of them")
+    if file is not None and (layers_per_program or buckets or download):
+        raise ConfigError(
+            "compile", "--layers-per-program, --bucket and --download go with --model"
+        )
+    target = find_target(name)
+    if file is not None:
+        programs = iter([("main", compiled_text(file, target))])
+    else:
+        assert model is not None
+        kernels = _kernels(find(model, download=download), target, layers_per_program)
+        programs = kernels.named(_wanted(buckets, kernels))
+    manifest = write_folder(out, _told(programs), target=target.name, replace=replace)
+    _show(manifest, out, as_json=as_json)
+    return 0
+
+
+def compiled_text(file: Path, target: Target) -> Program:
+    """The program of a MIL text, made to fit a target; its blob files lie beside it.
+
+    Raises:
+        MilError: the text cannot be read, or a blob file is missing or damaged.
+        LimitError: it breaks limits that no legaliser can keep.
+    """
+    program = read_program(file)
+    graph = parse_graph(program.text)
+    arrays: dict[str, Array] = {}
+    for leaf in (node.op for node in graph.nodes if isinstance(node.op, Weight)):
+        if leaf.at is None or leaf.at.path not in program.weights:
+            path = leaf.at.path if leaf.at else None
+            raise MilError(f"weight {leaf.label}", "no such blob file", got=path, want=file.parent)
+        elements = read_blob(program.weights[leaf.at.path], leaf.at.offset).array()
+        if (elements.size, elements.dtype) != (leaf.of.elements, leaf.of.dtype.numpy):
+            got = f"{elements.size} elements of {elements.dtype}"
+            raise MilError(f"weight {leaf.label}", "another blob", got=got, want=leaf.of)
+        arrays[leaf.label] = elements.reshape(leaf.of.shape)
+    return compile_graph(graph, arrays, target=target)
+
+
+def _kernels(path: Path, target: Target, layers_per_program: int | None) -> Kernels:
+    checkpoint = load_checkpoint(path)
+    precision = Precision(DType.FP16, DType.FP16)
+    tensors, report = to_fp16(checkpoint.tensors)
+    for line in report.lines():
+        say(f"note: {line}")
+    decoder = decoder_of(checkpoint.config)
+    weights = packed(decoder, tensors, precision, layers_per_program=layers_per_program)
+    return Kernels(decoder, weights, precision=precision, target=target, min_lanes=ROW_LANES)
+
+
+def _wanted(words: tuple[str, ...], kernels: Kernels) -> list[Bucket]:
+    """The buckets that were asked for, or all.
+
+    Raises:
+        ConfigError: one is not of the form, or no run would ask for it.
+    """
+    known = list(kernels.buckets())
+    found = []
+    for word in dict.fromkeys(words):
+        sizes = BUCKET.fullmatch(word)
+        bucket = Bucket(*map(int, sizes.groups())) if sizes else None
+        if bucket is None or bucket not in known:
+            want = ", ".join(map(str, known))
+            raise ConfigError("--bucket", "no such bucket of this model", got=word, want=want)
+        found.append(bucket)
+    return found or known
+
+
+def _told(programs: Iterator[tuple[str, Program]]) -> Iterator[tuple[str, Program]]:
+    for name, program in programs:
+        say(f"{name}: {len(program.text)} characters")
+        yield name, program
+
+
+def _show(manifest: Manifest, out: Path, *, as_json: bool) -> None:
+    entries = [entry.document() for entry in manifest.programs]
+    if as_json:
+        document = {"target": manifest.target, "out": str(out), "programs": entries}
+        show(json.dumps(document, indent=2, ensure_ascii=False))
+        return
+    for entry in manifest.programs:
+        show(f"{entry.name}  {entry.ops} ops  {entry.weight_bytes / 1e6:.1f} MB of weights")
