@@ -24,6 +24,7 @@ from orion_ane.passes.legal.roots import roots
 from orion_ane.passes.legal.scalars import scalars
 from orion_ane.passes.legal.uniform_ports import uniform_ports
 from orion_ane.passes.legal.whole_rows import whole_rows
+from orion_ane.passes.legal.wide_axes import wide_axes
 from orion_ane.passes.pipeline import MAX_ROUNDS, PASSES
 
 Legaliser: TypeAlias = Callable[[Graph, Target], Graph]
@@ -45,6 +46,7 @@ LEGAL: Mapping[str, Legaliser] = MappingProxyType(
         "roots": roots,
         "concats": concats,
         "scalars": scalars,
+        "wide_axes": wide_axes,
         "fp32_ports": fp32_ports,
         "whole_rows": whole_rows,
         "uniform_ports": uniform_ports,

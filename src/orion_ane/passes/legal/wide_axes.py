@@ -1,0 +1,45 @@
+"""Axes over what a device takes, split inside the program (ANE016, ANE107, ANE108; case A01).
+
+A port that is too wide stays so: only who feeds it can split it.
+"""
+
+from __future__ import annotations
+
+from orion_ane.ane.targets import Target
+from orion_ane.ir import Graph
+from orion_ane.passes.legal.splitting import Caps, Splitter
+
+AXES = ("", "W", "HW", "CHW", "NCHW", "NCDHW")
+"""What the device calls the axes of a value, by rank."""
+SPATIAL = 16384  # ANE107
+LONGEST = 65536  # ANE108
+MOST_READ = 31999  # ANE016
+ANY = 1 << 40
+
+
+def wide_axes(graph: Graph, target: Target) -> Graph:
+    """The graph without values that are too wide between its ports, as far as they can be split."""
+    return split(graph, caps_of(target))
+
+
+def caps_of(target: Target) -> Caps:
+    """What a target takes."""
+    limits = target.limits
+    longest = LONGEST if "ANE108" in limits else ANY
+    spatial = SPATIAL if "ANE107" in limits else longest
+
+    def axes(rank: int) -> tuple[int, ...]:
+        return tuple(spatial if letter in "WHD" else longest for letter in AXES[rank])
+
+    return Caps(axes, MOST_READ if "ANE016" in limits else ANY)
+
+
+def split(graph: Graph, caps: Caps) -> Graph:
+    """The graph with values in pieces that fit; `graph` itself where nothing can be mended."""
+    splitter = Splitter(caps)
+    for node in graph.nodes:
+        splitter.add(node)
+    outputs = {name: splitter.value[node] for name, node in graph.outputs.items()}
+    if outputs == dict(graph.outputs):
+        return graph
+    return Graph(graph.inputs, outputs)
