@@ -11,7 +11,9 @@ from orion_ane.ops.foreign import (
     layout,
     linear,
     order,
+    resizing,
     running,
+    sampling,
     slices,
     unary,
 )
@@ -27,7 +29,9 @@ __all__ = [
     "layout",
     "linear",
     "order",
+    "resizing",
     "running",
+    "sampling",
     "slices",
     "unary",
 ]
