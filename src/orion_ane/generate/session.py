@@ -10,7 +10,7 @@ from orion_ane.ane.layout import pack, unpack
 from orion_ane.errors import ConfigError, DataError
 from orion_ane.generate.kv_cache import MIN_CACHED, KVCache, capacities
 from orion_ane.generate.programs import MAX_LANES, Kernel, Programs
-from orion_ane.models.decoder import MASKED
+from orion_ane.models.decoder import MASKED, vocabulary
 from orion_ane.types import Array
 
 __all__ = ["MIN_CACHED", "Session"]
@@ -122,7 +122,9 @@ class Session:
         programs, count = self._programs, len(hidden)
         lanes = programs.lanes_for(count)
         kernel = programs.head(lanes)
-        logits = self._run(kernel, {"hidden": pack(hidden, lanes)})["logits"]
+        found = self._run(kernel, {"hidden": pack(hidden, lanes)})
+        parts = [found[f"logits{end}"] for end in vocabulary(programs.decoder.config.vocab)]
+        logits = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         return unpack(logits, count).astype(np.float32, copy=False)
 
     def _run(self, kernel: Kernel, inputs: Mapping[str, Array]) -> dict[str, Array]:

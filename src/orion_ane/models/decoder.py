@@ -9,12 +9,15 @@ import numpy as np
 
 from orion_ane.ir import Graph, Node
 from orion_ane.models.config import ModelConfig
-from orion_ane.nn.blocks import Cache, Precision
+from orion_ane.nn.blocks import Cache, Precision, linear
 from orion_ane.ops import input_, reshape
 from orion_ane.types import Array, DType, TensorType
 
 MASKED = {DType.FP16: -1e4, DType.FP32: -1e9}
 """Added to the scores of what may not be seen; fits the type, and is far below any score (N01)."""
+
+MOST_TOKENS = 65536
+"""The longest axis of a device (ane-facts, 4): a larger vocabulary leaves by several ports."""
 
 
 class Decoder(Protocol):
@@ -22,7 +25,8 @@ class Decoder(Protocol):
 
     The body's ports: `x` [1,C,1,S], `mask` [1,1,S,S], `mask_cache` [1,1,S,T], for each layer
     `k_cache_NN`, `v_cache_NN` [1,K·D,1,T], and the family's tables; out come `x` as `hidden` and
-    `k_NN`, `v_NN` [1,K·D,1,S].  The head turns `hidden` into `logits` [1,V,1,S].
+    `k_NN`, `v_NN` [1,K·D,1,S].  The head turns `hidden` into `logits` [1,V,1,S],
+    or into `logits_0`, … of stretches of a large vocabulary.
     """
 
     @property
@@ -84,6 +88,23 @@ class Ports:
         k, v = (self.add(f"{kind}_cache_{layer:02d}", flat) for kind in "kv")
         per_head = (1, heads, head_dim, self.cached)
         return Cache(reshape(k, per_head), reshape(v, per_head), self.mask_cache)
+
+
+def vocabulary(size: int) -> dict[str, range]:
+    """The stretches of a vocabulary, by what the names of their port and weight end in."""
+    count = -(-size // MOST_TOKENS)
+    step = -(-size // count)
+    starts = range(0, size, step)
+    found = {f"_{i}": range(at, min(at + step, size)) for i, at in enumerate(starts)}
+    return found if count > 1 else {"": range(size)}
+
+
+def logits(h: Node, label: str, size: int, precision: Precision) -> dict[str, Node]:
+    """The head's outputs: the product with each stretch of the vocabulary's matrix."""
+    return {
+        f"logits{end}": linear(h, precision.matrix(label + end, len(rows), h.type.shape[1]))
+        for end, rows in vocabulary(size).items()
+    }
 
 
 def matrix(array: Array, precision: Precision) -> Array:

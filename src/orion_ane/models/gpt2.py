@@ -9,7 +9,7 @@ import numpy as np
 
 from orion_ane.ir import Graph, Node
 from orion_ane.models.config import GPT2Config
-from orion_ane.models.decoder import Ports, matrix, vector
+from orion_ane.models.decoder import Ports, logits, matrix, vector, vocabulary
 from orion_ane.nn.blocks import Cache, Precision, attention, gelu, layer_norm, linear
 from orion_ane.ops import input_, reshape
 from orion_ane.types import Array, TensorType
@@ -89,15 +89,18 @@ class GPT2:
         c = self.config
         x = input_("hidden", TensorType(precision.compute, (1, c.dim, 1, lanes)))
         h = self.norm("lnf", x, precision)
-        return Graph({"hidden": x}, {"logits": linear(h, precision.matrix("wte", c.vocab, c.dim))})
+        return Graph({"hidden": x}, logits(h, "wte", c.vocab, precision))
 
     def weights(self, tensors: Mapping[str, Array], precision: Precision) -> dict[str, Array]:
         """Canonical tensors as the programs' weights; the position table stays with the host."""
-        return {
+        found = {
             name: (vector if array.ndim == 1 else matrix)(array, precision)
             for name, array in tensors.items()
-            if name != "wpe"
+            if name not in ("wpe", "wte")
         }
+        for end, rows in vocabulary(self.config.vocab).items() if "wte" in tensors else ():
+            found["wte" + end] = matrix(tensors["wte"][rows.start : rows.stop], precision)
+        return found
 
     def embed(self, tensors: Mapping[str, Array], ids: Array, positions: Array) -> Array:
         """The vectors of tokens at positions, [S, C]."""

@@ -11,7 +11,7 @@ import numpy as np
 from orion_ane.host.rope import tables
 from orion_ane.ir import Graph, Node
 from orion_ane.models.config import LlamaConfig
-from orion_ane.models.decoder import Ports, matrix, vector
+from orion_ane.models.decoder import Ports, logits, matrix, vector, vocabulary
 from orion_ane.nn.blocks import Cache, Precision, attention, linear, rms_norm, rotate, silu
 from orion_ane.ops import input_, reshape
 from orion_ane.types import Array, TensorType
@@ -130,7 +130,7 @@ class Llama:
         x = input_("hidden", TensorType(precision.compute, (1, c.dim, 1, lanes)))
         h = rms_norm(x, precision.vector("norm", c.dim), c.norm_eps)
         label = "embed" if c.tied else "head"
-        return Graph({"hidden": x}, {"logits": linear(h, precision.matrix(label, c.vocab, c.dim))})
+        return Graph({"hidden": x}, logits(h, label, c.vocab, precision))
 
     def weights(self, tensors: Mapping[str, Array], precision: Precision) -> dict[str, Array]:
         """Canonical tensors as the programs' weights.
@@ -148,6 +148,10 @@ class Llama:
                 ordered = self._grouped(array, axis=1)
             elif name == "embed" and not c.tied:
                 continue  # the host's alone
+            if name in ("embed", "head"):
+                for end, rows in vocabulary(c.vocab).items():
+                    found[name + end] = matrix(array[rows.start : rows.stop], precision)
+                continue
             as_weight = vector if array.ndim == 1 else matrix
             found[name] = as_weight(ordered, precision)
         return found

@@ -223,3 +223,13 @@ def test_what_is_prepared_needs_no_compile_when_it_runs(checkpoint):
     session.append(ids_of(40))
     session.append([1])
     assert device.compiles == compiled == len(made)
+
+
+def test_a_vocabulary_longer_than_an_axis_leaves_by_several_ports(checkpoint, monkeypatch):
+    whole = Session(programs(checkpoint)).append([5, 7], all_logits=True)
+    monkeypatch.setattr("orion_ane.models.decoder.MOST_TOKENS", 100)
+    made = programs(checkpoint)
+    ports = {port.name: port.type.shape[1] for port in made.head(1).program.outputs}
+    assert ports == {"logits_0": 86, "logits_1": 86, "logits_2": 85}
+    got = Session(made).append([5, 7], all_logits=True)
+    assert got == pytest.approx(whole, abs=1e-5)
