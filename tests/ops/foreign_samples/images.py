@@ -58,6 +58,8 @@ def pool(make) -> Row:
     )
 
 
+PLAIN, STILL = (ConvTranspose((stride,), (0, 0), (1,)) for stride in (1, 0))
+
 ROWS: dict[str, Row] = {
     "batch_norm": norm(BatchNorm, ("mean", "variance", "gamma", "beta"), stops=(1, 2, 3, 4)),
     "instance_norm": norm(InstanceNorm, ("gamma", "beta")),
