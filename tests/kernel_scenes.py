@@ -334,7 +334,7 @@ class Scene:
         found = {}
         for t, (columns, rows) in sides.items():
             a = self.drawn(f"lora_{t}_A", self.rank, columns, 1 / sqrt(columns))
-            b = self.drawn(f"lora_{t}_B", self.rank, rows)
+            b = self.drawn(f"lora_{t}_B", self.rank, rows, 0.25)
             found[t] = a, b
             y = self.linear(at, f"w{t}", mixed if t == "o" else x, {t: (a, b)})
             into, out = (turn if t == which else slice(None) for which in "oq")
