@@ -246,6 +246,8 @@ def test_a_shape_and_a_range_are_constants():
     assert shape.op.value.tolist() == [2, 3, 4]
     ends = {"start": const(7, INT32), "end": const(0, INT32), "step": const(-3, INT32)}
     assert read("range_1d", **ends).op.value.tolist() == [7, 4, 1]
+    long = {"start": const(1, INT32), "end": const(4_000_000, INT32), "step": const(3, INT32)}
+    np.testing.assert_array_equal(meant(read("range_1d", **long)), np.arange(1, 4_000_000, 3))
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (1, 1), ()])

@@ -13,8 +13,8 @@ from orion_ane.ir.spelling import MilArgs, MilCall
 from orion_ane.ops.leaf import MAX_CONST_ELEMENTS, Const, const
 from orion_ane.ops.reduction import reduce_sum
 from orion_ane.ops.rules import typed, unary
-from orion_ane.ops.shape import reshape
-from orion_ane.types import Array, DType, TensorType
+from orion_ane.ops.shape import reshape, slice_by_index
+from orion_ane.types import MAX_ELEMENTS, Array, DType, TensorType
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,17 @@ def _read_range(args: MilArgs) -> Node:
     start, end, step = (node.op.value.item() for node in ends if isinstance(node.op, Const))
     if not all(np.isfinite((start, end, step))) or step == 0:
         raise MilError(args.op, "no such range", got=(start, end, step))
-    count = int(np.ceil((end - start) / step))
-    if not 1 <= count <= MAX_CONST_ELEMENTS:
-        want = f"1 to {MAX_CONST_ELEMENTS} elements"
+    count = np.ceil((end - start) / step)
+    if not 1 <= count <= MAX_ELEMENTS:
+        want = f"1 to {MAX_ELEMENTS} elements"
         raise MilError(args.op, "no such range", got=(start, end, step), want=want)
-    return const(start + step * np.arange(count), dtype)
+    if count <= MAX_CONST_ELEMENTS:
+        return const(start + step * np.arange(count), dtype)
+    rows = -(-int(count) // MAX_CONST_ELEMENTS)  # the sums of two constants, cut to length
+    first = const((start + step * MAX_CONST_ELEMENTS * np.arange(rows))[:, None], dtype)
+    within = const(step * np.arange(MAX_CONST_ELEMENTS), dtype)
+    whole = reshape(first + within, (rows * MAX_CONST_ELEMENTS,))
+    return slice_by_index(whole, (0,), (int(count),))
 
 
 @dataclass(frozen=True)
