@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from orion_ane.runtime import Backend, backend
 
 PORTABLE = ("emulator", "cpu")
+WITHOUT_LIMITS = {"emulator": {"target": None}}
+"""How a device is opened for programs that no target would take; most need no more."""
+
+Open = Callable[..., Backend]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -16,5 +23,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def loaded(device: str) -> Backend:
-    return backend(device)
+def opened(device: str) -> Open:
+    """The device, opened with further options."""
+    return partial(backend, device, **WITHOUT_LIMITS.get(device, {}))
+
+
+@pytest.fixture
+def loaded(opened: Open) -> Backend:
+    return opened()

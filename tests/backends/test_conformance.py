@@ -9,12 +9,13 @@ from functools import partial
 import numpy as np
 import pytest
 import strategies
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ops.samples import SAMPLES, Sample
 
+from orion_ane.ane.targets import TARGETS
 from orion_ane.compiler import compile as compile_for
-from orion_ane.errors import BackendError, MilError
+from orion_ane.errors import BackendError, LimitError, MilError
 from orion_ane.ir import Graph, Node
 from orion_ane.mil import Port, Program
 from orion_ane.mil.blob import pack
@@ -283,6 +284,73 @@ def test_a_reload_of_another_layout_is_refused_and_changes_nothing(loaded, rng):
         assert_runs(executable, graph, arrays, rng)
 
 
+# Donors
+
+
+def test_a_donors_code_runs_with_the_programs_weights(loaded, rng):
+    graph, arrays = with_weights(rng)
+    _, other = with_weights(rng)
+    donor = loaded.compile(compile_graph(graph, arrays))
+    changed = compile_graph(graph, other)
+    executable = loaded.load(changed, donor=donor)
+    assert executable.program is changed
+    assert_runs(executable, graph, other, rng)
+    assert_runs(donor, graph, arrays, rng)
+    donor.close()
+    assert_runs(executable, graph, other, rng)
+    assert (loaded.compiles, loaded.loads) == (1, 1)
+
+
+def test_a_donor_that_does_not_fit_is_refused(loaded, opened, rng):
+    graph, arrays = with_weights(rng)
+    program = compile_graph(graph, arrays)
+    x = input_("x", X)
+    others = loaded.compile(compile_graph(Graph({"x": x}, {"y": exp(x)})))
+    closed = loaded.compile(program)
+    closed.close()
+    for donor, says in (
+        (others, "donor: has another text than the program"),
+        (closed, "donor: is closed"),
+        (opened().compile(program), "donor: is not loaded on this device"),
+    ):
+        with pytest.raises(BackendError, match=says):
+            loaded.load(program, donor=donor)
+    (path,) = program.weights
+    donor = loaded.compile(program)
+    with pytest.raises(MilError, match="no metadata here"):
+        loaded.load(Program(program.text, {path: bytes(640)}, *ports_of(program)), donor=donor)
+    assert loaded.loads == 0
+
+
+def ports_of(program: Program) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+    return program.inputs, program.outputs
+
+
+# Targets
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_graph_compiled_for_a_target_means_what_the_oracle_says(name, data):
+    """Whatever is emitted for a device is taken there, and its ports give what they should."""
+    graph = data.draw(strategies.graphs(smooth=True, dtypes=(FP16,), rows=TAKEN, max_nodes=12))
+    feed, weights = data.draw(strategies.feeds(graph)), data.draw(strategies.weight_feeds(graph))
+    device = backend("emulator", target=name)
+    try:
+        program = compile_graph(graph, weights, target=device.target)
+    except LimitError:
+        assume(False)
+    got = device.compile(program).run(feed)
+    want = evaluate(graph, feed, weights)
+    for port in want:
+        assert_close(got[port], want[port], CHAINED)
+
+
+TAKEN = frozenset({"add", "sub", "mul", "maximum", "relu", "tanh", "sigmoid", "conv1x1", "softmax"})
+"""Rows that every target takes in some form."""
+
+
 # Life
 
 
@@ -316,25 +384,25 @@ def large(columns: int) -> Graph:
 
 
 @pytest.mark.parametrize("columns", [1, 6, 64])
-def test_results_are_the_same_bits_every_time_and_for_any_threads(columns, device, rng):
+def test_results_are_the_same_bits_every_time_and_for_any_threads(columns, opened, rng):
     graph = large(columns)
     program = compile_graph(graph, {"w": rng.standard_normal((600, 300, 1, 1)).astype(np.float16)})
     feed = {"x": rng.standard_normal((1, 300, 1, columns)).astype(np.float16)}
-    first = backend(device, threads=1).compile(program).run(feed)
+    first = opened(threads=1).compile(program).run(feed)
     for threads in (1, 2, 3, None):
-        executable = backend(device, threads=threads).compile(program)
+        executable = opened(threads=threads).compile(program)
         for _ in range(3):
             for name, y in executable.run(feed).items():
                 np.testing.assert_array_equal(y, first[name])
 
 
-def test_programs_run_at_once_in_many_threads(device, rng):
+def test_programs_run_at_once_in_many_threads(opened, rng):
     feeds, programs = [], []
     for columns in (1, 5, 40):
         array = rng.standard_normal((600, 300, 1, 1)).astype(np.float16)
         programs.append(compile_graph(large(columns), {"w": array}))
         feeds.append({"x": rng.standard_normal((1, 300, 1, columns)).astype(np.float16)})
-    loaded = backend(device)
+    loaded = opened()
     executables = [loaded.compile(program) for program in programs]
     alone = [x.run(feed) for x, feed in zip(executables, feeds, strict=True)]
     with ThreadPoolExecutor(4) as pool:
