@@ -9,12 +9,14 @@ from kernel_scenes import FORWARD, FP32, FULL, TOYS, Case, Scene, cases, random_
 import orion_ane
 from orion_ane.compiler import compile as compile_graph
 from orion_ane.models.paper import KERNELS
+from orion_ane.nn.blocks import Precision
 from orion_ane.ops import evaluate
 from orion_ane.types import DType
 
 FP32_SUMS = 1e-6  # of the largest value, in another order of summation
 FP16_SUMS = 4e-3  # of the largest value: a dozen roundings one after the other
 
+STORED = ("gpt2_decode_ffn", "ffn_bwd", "qkv_bwd", "head")
 TOY_CASES = cases(TOYS)
 FULL_CASES = cases(FULL, lanes=256, cached=256, rank=16)
 
@@ -97,6 +99,19 @@ def test_adapters_may_be_beside_all_projections_at_once(case, scenes):
     got = evaluate(graph, fed, case.weights(graph, scene.tensors, FP32))
     for port, name in FORWARD.items():
         assert distance(got[port], scene[f"lora_all_{name}"]) < FP32_SUMS, port
+
+
+@pytest.mark.parametrize("case", [c for c in TOY_CASES if c.name in STORED], ids=str)
+def test_matrices_may_be_stored_narrower_than_what_is_computed_in(case, rng):
+    tensors = random_tensors(case.config, rng)
+    tensors = {name: a.astype(np.float16).astype(np.float32) for name, a in tensors.items()}
+    scene = Scene(case.config, tensors, rng, lanes=case.lanes, cached=case.cached, rank=case.rank)
+    mixed = Precision(DType.FP32, DType.FP16)
+    graph = case.graph(mixed)
+    weights = case.weights(graph, tensors, mixed)
+    assert {a.dtype for a in weights.values() if a.shape[0] > 1} == {np.dtype(np.float16)}
+    got = evaluate(graph, scene.fed(case, np.float32), weights)
+    assert worst(case, scene, got) < FP32_SUMS
 
 
 @pytest.mark.slow
