@@ -38,6 +38,7 @@ TYPES = st.builds(
 )
 PARAMETERS = {
     "int": INTS,
+    "int | None": st.one_of(st.none(), INTS),
     "tuple[int, ...]": WHOLE,
     "tuple[bool, ...]": st.lists(st.booleans(), max_size=6).map(tuple),
     "float": NUMBERS,
