@@ -80,8 +80,9 @@ def misbehave(module: Module, files: Mapping[str, Buffer], target: Target) -> Mi
 def _refuse(subjects: list[Subject], faults: list[Fault]) -> None:
     """Raise what the compiler says: of a text that is not valid first."""
     words = [fault.words for fault in faults if isinstance(fault, Refused)]
-    unread = [s for subject in subjects for s in subject.statements if s.problem is not None]
-    if unread or INVALID in words:
+    is_unread = any(s.problem is not None for subject in subjects for s in subject.statements)
+    is_undefined = any(subject.function.undefined for subject in subjects)
+    if is_unread or is_undefined or INVALID in words:
         raise BackendError("compile", INVALID, hint=HINT)
     if words:
         raise BackendError("compile", words[0], hint=HINT)

@@ -106,7 +106,7 @@ class Emulator(PortableBackend):
         self,
         *,
         threads: int | None = None,
-        target: str | Path | Target | None = None,
+        target: str | Path | Target | None = "strict",
         checks: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
