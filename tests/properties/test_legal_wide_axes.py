@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ops.samples import SAMPLES
 from strategies import feeds, graphs, weight_feeds
 
 import orion_ane.ops as o
-from orion_ane.ir import Graph, Node, verify
+from orion_ane.ir import Graph, Node, Op, verify
 from orion_ane.ir.graph import toposort
-from orion_ane.passes.legal.splitting import Caps, bounds
+from orion_ane.ops.leaf import Leaf
+from orion_ane.passes.legal.splitting import Caps, Splitter, UnsplitError, bounds
 from orion_ane.passes.legal.wide_axes import split
 from orion_ane.types import DType, TensorType
 
@@ -21,6 +23,13 @@ FP16, FP32 = DType.FP16, DType.FP32
 MOST = 8
 SMALL = Caps(lambda rank: (MOST,) * rank, MOST - 1)
 WIDE = 21
+
+
+MADE = [
+    sample
+    for sample in SAMPLES
+    if not isinstance(sample.op, Leaf) and all(of.dtype != FP16 for of in sample.types)
+]
 
 
 def x_(name: str, *shape: int, of: DType = FP32) -> Node:
@@ -61,6 +70,7 @@ WAYS = {
     "transpose": lambda: o.reduce_sum(o.transpose(outer(), (0, 3, 1, 2)), (1,)),
     "reshape": lambda: totalled(turned(outer())),
     "cast": lambda: totalled(o.cast(outer(FP16), FP32)),
+    "smallest": lambda: Node(Op.table["reduce_min"]((3,)), (outer(),)),
     "slice": lambda: o.slice_by_index(outer(), (0, 0, 1, 5), (1, 1, 3, 12)),
     "slice of a piece": lambda: totalled(o.slice_by_index(outer(), (0, 0, 0, 2), (1, 1, 4, 20))),
     "pad across": lambda: totalled(o.pad(outer(), (0, 0, 1, 0), (0, 0, 2, 0))),
@@ -159,3 +169,30 @@ def test_a_long_chain_of_wide_values_needs_no_deep_stack():
         y = -y
     after = split(graph_of(totalled(y)), SMALL)
     assert not too_wide(after)
+
+
+@pytest.mark.parametrize("sample", MADE, ids=str)
+def test_a_piece_of_any_row_is_that_part_of_the_whole(sample, rng):
+    """Of all rows, since one that looks at its neighbours must not pass for one that does not."""
+    nodes, values = sample.nodes(), sample.values(rng)
+    whole = Node(sample.op, nodes)
+    splitter = Splitter(Caps(lambda rank: (1 << 20,) * rank, 1 << 20))
+    for node in nodes:
+        splitter.add(node)
+    leaves = {f"x{i}": node for i, node in enumerate(nodes)}
+    feed = dict(zip(leaves, values, strict=True))
+    want = o.evaluate(Graph(leaves, {"y": whole}), feed)["y"]
+    for axis, size in enumerate(whole.type.shape):
+        if size == 1:
+            continue
+        try:
+            piece = splitter.pulled(whole, axis, 1, size)
+        except UnsplitError:
+            continue
+        got = o.evaluate(Graph(leaves, {"y": piece}), feed)["y"]
+        part = want.take(range(1, size), axis)
+        assert got.dtype == part.dtype
+        if got.dtype.kind == "f":
+            np.testing.assert_allclose(got, part, rtol=2e-3, atol=2e-3)
+        else:
+            np.testing.assert_array_equal(got, part)

@@ -27,6 +27,9 @@ from orion_ane.ops import (
 )
 from orion_ane.ops.arithmetic import Binary, Pow, Select
 from orion_ane.ops.curve import Curve
+from orion_ane.ops.foreign.binary import Minimum
+from orion_ane.ops.foreign.normalization import L2Norm, LocalResponseNorm
+from orion_ane.ops.foreign.reductions import ReduceMin
 from orion_ane.ops.leaf import Const
 from orion_ane.ops.linear import Conv1x1, Matmul
 from orion_ane.ops.reduction import ReduceMax, ReduceMean, ReduceSum, Reduction, Softmax
@@ -121,20 +124,26 @@ class Splitter:
         key = (node, axis, begin, end)
         if key not in self._pieces:
             self._pieces[key] = None  # should it fail, so that it is not tried again
-            found = self._pulled(node, axis, begin, end)
+            found = self.pulled(node, axis, begin, end)
             self._pieces[key] = found if self.caps.fits(found.type) else None
         made = self._pieces[key]
         if made is None:
             raise UnsplitError
         return made
 
-    def _pulled(self, node: Node, axis: int, begin: int, end: int) -> Node:
-        """The op that makes a value, on what its piece needs of the operands."""
+    def pulled(self, node: Node, axis: int, begin: int, end: int) -> Node:
+        """The op that makes a value, on what its piece needs of the operands.
+
+        Raises:
+            UnsplitError: no rule here does.
+        """
         op, args, rank = node.op, node.args, node.type.rank
         match op:
             case Const():
                 where = (slice(None),) * axis + (slice(begin, end),)
                 return const(op.value[where], node.type.dtype)
+            case L2Norm() | LocalResponseNorm():
+                raise UnsplitError  # curves that look at their neighbours
             case Curve() | Binary() | Pow() | Select() | Cast() | Identity():
                 return node.on(tuple(self._stretched(x, rank, axis, begin, end) for x in args))
             case Softmax(axis=along) if along % rank == axis:
@@ -217,7 +226,7 @@ class Splitter:
         """A value that fits, of operands that do not."""
         op, args = node.op, node.args
         match op:
-            case ReduceSum() | ReduceMax() | ReduceMean():
+            case ReduceSum() | ReduceMax() | ReduceMin() | ReduceMean():
                 return self._folded(node, op)
             case Matmul():
                 x, y = args
@@ -238,13 +247,13 @@ class Splitter:
         for axis in sorted(range(len(shape)), key=lambda i: -shape[i]):
             stretches = bounds(shape[axis], self.caps.longest)
             try:
-                parts = [self._pulled(node, axis, begin, end) for begin, end in stretches]
+                parts = [self.pulled(node, axis, begin, end) for begin, end in stretches]
             except UnsplitError:
                 continue
             return concat(*parts, axis=axis) if len(parts) > 1 else parts[0]
         raise UnsplitError
 
-    def _folded(self, node: Node, op: ReduceSum | ReduceMax | ReduceMean) -> Node:
+    def _folded(self, node: Node, op: Reduction) -> Node:
         (x,) = node.args
         axis = self.caps.wide(x.type)[0]
         if axis not in {i % x.type.rank for i in op.axes}:
@@ -253,6 +262,8 @@ class Splitter:
         folds = [Node(op, (part,)) for part in parts]
         if isinstance(op, ReduceMax):
             return reduce(maximum, folds)
+        if isinstance(op, ReduceMin):
+            return reduce(lambda x, y: Node(Minimum(), (x, y)), folds)
         if isinstance(op, ReduceMean):
             shares = (part.type.shape[axis] / x.type.shape[axis] for part in parts)
             pairs = zip(folds, shares, strict=True)
