@@ -109,9 +109,32 @@ def test_a_prompt_of_the_whole_context_is_taken_and_one_more_is_refused_G01(capf
     )
 
 
+@pytest.mark.parametrize("target", ["strict", "paper", "m1", "m5"])
+def test_the_emulator_is_the_device_that_was_asked_for(capfd, gpt2, target):
+    words = ["--model", gpt2, "--prompt", "ab", "--max-tokens", "4", "--device", "emulator"]
+    chosen = [] if target == "strict" else ["--target", target]
+    code, out, err = orion(capfd, *words, *chosen, "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["target"] == target
+    assert len(document["ids"]) <= 4
+
+
+def test_a_target_file_is_a_device_of_its_own(capfd, gpt2, tmp_path):
+    file = tmp_path / "desk.json"
+    file.write_text('{"base": "m4", "behaviour": {"programs": 1}}')
+    words = ["--model", gpt2, "--prompt", "ab", "--device", "emulator", "--target", str(file)]
+    code, out, err = orion(capfd, *words, "--max-tokens", "4")
+    assert (code, out.strip()) == (2, "")
+    assert "compile: this process has used its 1 loaded programs" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--device", "cpu", "--target", "m1"], "--target: not with device cpu: want --device emu"),
+        (["--target", "m1"], "--target: not with device auto"),
+        (["--device", "emulator", "--target", "m9"], "target: no such target: got m9, want paper"),
         (["--temperature", "-1"], "temperature: out of range"),
         (["--top-p", "2"], "top-p: out of range"),
         (["--top-k", "0"], "top-k: out of range"),
@@ -188,7 +211,15 @@ def test_ctrl_c_leaves_the_text_so_far(tmp_path):
 def test_help_names_every_option_of_the_contract(capfd):
     code, out, _ = orion(capfd, "--help")
     assert code == 0
-    for flag in ("--model", "--device", "--prompt", "--max-tokens", "--temperature", "--top-k"):
+    for flag in (
+        "--model",
+        "--device",
+        "--target",
+        "--prompt",
+        "--max-tokens",
+        "--temperature",
+        "--top-k",
+    ):
         assert flag in out
     for flag in ("--top-p", "--stop", "--seed", "--json", "--stream", "--verify", "--threads"):
         assert flag in out

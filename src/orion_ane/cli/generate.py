@@ -37,6 +37,11 @@ EXAMPLE = """Example:
 @click.command(epilog=EXAMPLE)
 @model_options
 @click.option(
+    "--target",
+    metavar="NAME|FILE",
+    help="The device that the emulator is: paper, strict, m1 to m5.  [default: strict]",
+)
+@click.option(
     "--prompt",
     metavar="TEXT",
     help="What to continue (empty: from the model's first token); without it, standard input.",
@@ -63,6 +68,7 @@ def generate(
     model: str | None,
     device: str,
     weights: Stored,
+    target: str | None,
     threads: int | None,
     as_json: bool,
     prompt: str | None,
@@ -76,12 +82,15 @@ def generate(
     """
     if model is None:
         raise ConfigError("--model", "not given", want="one of these", hint=_found())
+    if target is not None and device != "emulator":
+        raise ConfigError("--target", f"not with device {device}", want="--device emulator")
     request = Options(**options)  # before weights are read in vain
     text = read_stdin("prompt") if prompt is None else as_unicode(os.fsencode(prompt))
     if request.temperature == 0 and (request.top_k or request.top_p < 1):
         say("note: --top-k and --top-p do nothing at temperature 0, which takes the likeliest")
     shown = stream if stream is not None else not as_json
-    with load(model, device=device, weights=weights, threads=threads, download=download) as loaded:
+    chosen: dict[str, Any] = {"device": device, "weights": weights, "target": target}
+    with load(model, **chosen, threads=threads, download=download) as loaded:
         with graceful_interrupt() as interrupted:
             pieces = loaded.stream(text, **options, cancelled=interrupted.is_set)
             if device == "auto":
@@ -119,7 +128,7 @@ def summary(result: Generation) -> dict[str, Any]:
         "ids": result.ids,
         "finish_reason": result.finish_reason,
         "device": result.device,
-        "target": None,
+        "target": result.target,
         "seed": result.seed,
         "compile_ms": result.compile_s * 1e3,
         "prefill_ms": timings.prefill_s * 1e3,
@@ -140,7 +149,7 @@ def summary(result: Generation) -> dict[str, Any]:
 def _figures(result: Generation) -> str:
     timings = result.timings
     figures = (
-        f"{len(result.ids)} tokens on {result.device}, ended by {ENDS[result.finish_reason]}: "
+        f"{len(result.ids)} tokens on {_place(result)}, ended by {ENDS[result.finish_reason]}: "
         f"compile {result.compile_s * 1e3:.0f} ms, prompt {timings.ttft_ms:.0f} ms, "
         f"then {timings.decode_tokens_per_s:.1f} tokens/s"
     )
@@ -151,6 +160,11 @@ def _figures(result: Generation) -> str:
             f"argmax equal in {check.argmax_agreement:.1%}"
         )
     return figures
+
+
+def _place(result: Generation) -> str:
+    """The device, and which it is where it is emulated."""
+    return result.device if result.target is None else f"{result.device} ({result.target})"
 
 
 def _found() -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, overload
 
 import numpy as np
 
+from orion_ane.ane.targets import Target
 from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.generate.loop import Checker, NoText, Outcome, Streamer, run_loop
 from orion_ane.generate.options import Options, Request
@@ -35,6 +37,7 @@ def load(
     *,
     device: str = "auto",
     weights: Stored = "auto",
+    target: str | Path | Target | None = None,
     threads: int | None = None,
     download: bool = False,
 ) -> Model:
@@ -45,6 +48,7 @@ def load(
         device: `cpu`, `emulator`, `ane`, or `auto`, which says in `Model.device` what it took.
         weights: how matrices are stored: `auto` keeps the file's own precision on `cpu` (bf16 as
             fp32, GGUF quants as fp16); the emulator computes in fp16 whatever the file has.
+        target: the device that the emulator is, by default `strict`; for the emulator alone.
         threads: how many threads a run uses; None is all.
         download: whether a name that is not on this machine may be fetched from the hub.
 
@@ -54,7 +58,12 @@ def load(
         DataError: a tokenizer that cannot be read.
         BackendError: no such device here.
     """
-    backend = make_backend(device, threads=threads)  # first: to read weights in vain takes long
+    options: dict[str, Any] = {"threads": threads}
+    if target is not None and device != "emulator":
+        raise ConfigError("target", f"not with device {device}", want="device emulator")
+    if target is not None:
+        options["target"] = target
+    backend = make_backend(device, **options)  # first: to read weights in vain takes long
     precision_of(backend.name, weights, "fp32")
     # The place is kept for later, from wherever the process may go.
     checkpoint = load_checkpoint(find(path, download=download).absolute())
@@ -81,6 +90,7 @@ class Model:
     Attributes:
         config: the model's shape.
         device: the backend that runs it, never `auto`.
+        target: the name of the device whose limits its programs keep; None where it has none.
         origin: where the weights came from.
         notes: what a user should know of the loading (weights that left fp16's range).
     """
@@ -98,6 +108,7 @@ class Model:
         self._tokenizer = tokenizer_of(checkpoint)
         self._backend, self._closed = backend, False
         self.device = backend.name
+        self.target = None if backend.target is None else backend.target.name
         precision = precision_of(self.device, weights, checkpoint.stored)
         self._threads = threads
         tensors = checkpoint.tensors
@@ -287,6 +298,7 @@ class Model:
             prompt_ids=tuple(prompt),
             finish_reason=outcome.reason,
             device=self.device,
+            target=self.target,
             seed=request.seed,
             timings=outcome.timings,
             compile_s=compile_s,

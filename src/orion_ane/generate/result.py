@@ -58,6 +58,7 @@ class Generation:
         prompt_ids: what was read, BOS included.
         finish_reason: `stop` (end token or stop text), `length`, or `interrupted`.
         device: the backend that ran it.
+        target: the name of the emulated device; None where there is none.
         compile_s: seconds for programs that were not loaded yet, before `timings` begin.
     """
 
@@ -66,6 +67,7 @@ class Generation:
     prompt_ids: tuple[int, ...]
     finish_reason: FinishReason
     device: str
+    target: str | None
     seed: int
     timings: Timings
     compile_s: float
