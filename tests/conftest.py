@@ -16,6 +16,8 @@ settings.register_profile(
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
+os.environ["ORION_CACHE"] = "off"  # no test leaves anything in the user's cache, or finds it there
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -13,12 +13,19 @@ from orion_ane.errors import ConfigError
 from orion_ane.mil.program import Buffer
 
 
-def write_file(path: Path, data: Buffer) -> None:
-    """Write a file so that its bytes are on the disk when this returns; it must not be there."""
+def write_file(path: Path, data: Buffer, *, flush: bool = True) -> None:
+    """Write a file that must not be there.
+
+    Args:
+        path: the file.
+        data: its bytes.
+        flush: whether they are on the disk when this returns; else a fall of power may lose them.
+    """
     with path.open("xb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if flush:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextmanager

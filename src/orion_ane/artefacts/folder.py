@@ -188,7 +188,7 @@ class Folder(Mapping[str, Program]):
     def _blob(self, name: str, blob: BlobFile) -> Buffer:
         """The bytes of a blob file, the same object for the same bytes."""
         file = self._inside(self.path.joinpath(name, *parts_of(name, blob.path)))
-        data, key = _mapped(file, blob.bytes)
+        data, key = mapped(file, blob.bytes)
         if key not in self._seen:
             self._seen[key] = buffer_digest(data)
         if self._seen[key] != blob.digest:
@@ -214,8 +214,13 @@ def read_bounded(file: Path, most: int) -> bytes:
     return data
 
 
-def _mapped(file: Path, size: int) -> tuple[memoryview, tuple[int, int]]:
-    """A file's bytes as they lie on the disk, and which file it is."""
+def mapped(file: Path, size: int) -> tuple[memoryview, tuple[int, int]]:
+    """A file's bytes as they lie on the disk, and which file it is.
+
+    Raises:
+        MilError: it is no file, or of another size.
+        OSError: it cannot be opened.
+    """
     with file.open("rb") as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:

@@ -141,14 +141,14 @@ def parse_manifest(where: str, data: bytes) -> Manifest:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise MilError(where, "not JSON", got=f"{error}"[:200], hint="compile again") from None
-    top = _Reader(where, document)
+    top = Reader(where, document)
     if top.of("format", str) != FORMAT:
         raise MilError(where, "not a manifest of programs", got=top.get("format"), want=FORMAT)
     if top.of("version", int) != VERSION:
         hint = "compile again with this version"
         raise MilError(where, "another version", got=top.get("version"), want=VERSION, hint=hint)
     target = None if top.get("target") is None else top.of("target", str)
-    entries = [_entry(reader) for reader in top.listed("programs", MAX_PROGRAMS)]
+    entries = [read_entry(reader) for reader in top.listed("programs", MAX_PROGRAMS)]
     names = [entry.name.lower() for entry in entries]
     if not entries or len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})[:8] or "no program"
@@ -156,9 +156,14 @@ def parse_manifest(where: str, data: bytes) -> Manifest:
     return Manifest(top.of("tool", str), target, tuple(entries))
 
 
-def _entry(reader: _Reader) -> Entry:
+def read_entry(reader: Reader) -> Entry:
+    """The entry that an object of a document holds.
+
+    Raises:
+        MilError: a field is missing or damaged.
+    """
     name = check_name(reader.where, reader.of("name", str))
-    inner = _Reader(f"{reader.where}: {name}", reader.fields)
+    inner = Reader(f"{reader.where}: {name}", reader.fields)
     files = []
     for file in inner.listed("files", MAX_FILES):
         path = file.of("path", str)
@@ -181,18 +186,23 @@ def _entry(reader: _Reader) -> Entry:
     )
 
 
-def _ports(reader: _Reader, key: str) -> tuple[Port, ...]:
+def _ports(reader: Reader, key: str) -> tuple[Port, ...]:
     found = []
     for port in reader.listed(key, MAX_PORTS):
-        logical = None if port.get("logical") is None else _type(port.inner("logical"))
+        logical = None if port.get("logical") is None else read_type(port.inner("logical"))
         name, symbol = port.of("name", str), port.of("symbol", str)
-        found.append(Port(name, symbol, _type(port.inner("type")), logical))
+        found.append(Port(name, symbol, read_type(port.inner("type")), logical))
     if len({port.name for port in found}) != len(found):
         raise MilError(reader.where, f"{key}: a port is listed twice")
     return tuple(found)
 
 
-def _type(reader: _Reader) -> TensorType:
+def read_type(reader: Reader) -> TensorType:
+    """The type that an object of a document holds.
+
+    Raises:
+        MilError: it is none.
+    """
     sizes = reader.of("shape", list)
     if not all(type(size) is int for size in sizes):
         raise MilError(reader.where, "shape is no list of sizes", got=f"{sizes!r:.120}")
@@ -203,20 +213,21 @@ def _type(reader: _Reader) -> TensorType:
 
 
 def _written(port: Port) -> dict[str, Any]:
-    logical = None if port.logical is None else _spelled(port.logical)
+    logical = None if port.logical is None else spelled(port.logical)
     return {
         "name": port.name,
         "symbol": port.symbol,
-        "type": _spelled(port.type),
+        "type": spelled(port.type),
         "logical": logical,
     }
 
 
-def _spelled(of: TensorType) -> dict[str, Any]:
+def spelled(of: TensorType) -> dict[str, Any]:
+    """A type as JSON has it."""
     return {"dtype": of.dtype.value, "shape": list(of.shape)}
 
 
-class _Reader:
+class Reader:
     """An object of a document, each of its fields asked for by its kind."""
 
     def __init__(self, where: str, fields: object) -> None:
@@ -250,16 +261,16 @@ class _Reader:
             raise MilError(self.where, f"{key} is no digest", got=f"{value!r:.80}")
         return value
 
-    def inner(self, key: str) -> _Reader:
+    def inner(self, key: str) -> Reader:
         """The field as an object."""
-        return _Reader(f"{self.where}: {key}", self.of(key, dict))
+        return Reader(f"{self.where}: {key}", self.of(key, dict))
 
-    def listed(self, key: str, most: int) -> list[_Reader]:
+    def listed(self, key: str, most: int) -> list[Reader]:
         """The field as a list of objects, not longer than `most`."""
         values = self.of(key, list)
         if len(values) > most:
             raise MilError(self.where, f"{key} is too long", got=len(values), want=most)
-        return [_Reader(f"{self.where}: {key} {i}", value) for i, value in enumerate(values)]
+        return [Reader(f"{self.where}: {key} {i}", value) for i, value in enumerate(values)]
 
 
 def by_name(manifest: Manifest) -> Mapping[str, Entry]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from orion_ane.ane.targets import Target
+from orion_ane.ane.targets import target as find_target
 from orion_ane.compiler import compile as compile_graph
+from orion_ane.generate.kept import Kept
 from orion_ane.generate.kv_cache import capacities
 from orion_ane.generate.packing import Packed
 from orion_ane.ir import Graph
@@ -46,7 +48,7 @@ class Kernels:
         min_lanes: the fewest positions a run computes; 32 on a device whose rows are 64 bytes.
         slices: the layers that one body program holds, in order.
         host_tensors: what the host itself looks up.
-        compiled: how many programs were compiled.
+        compiled: how many programs were compiled, rather than found on the disk.
     """
 
     def __init__(
@@ -57,12 +59,14 @@ class Kernels:
         precision: Precision,
         target: Target | str | None = None,
         min_lanes: int = 1,
+        kept: Kept | None = None,
     ) -> None:
-        """Nothing is compiled yet; `target` None is no device."""
+        """Nothing is compiled yet; without a target it is for no device, and `kept` on disk."""
         self.decoder, self.precision, self.min_lanes = decoder, precision, min_lanes
         self.slices, self.host_tensors = weights.slices, weights.host
         self.compiled = 0
-        self._weights, self._target = weights, target
+        self._weights, self._kept = weights, kept
+        self._target = find_target(target) if isinstance(target, str) else target
         self._kernels: dict[tuple[str, int, int, int], Kernel] = {}
 
     def lanes_for(self, count: int) -> int:
@@ -110,8 +114,17 @@ class Kernels:
         self, key: tuple[str, int, int, int], file: WeightFile, build: Callable[[], Graph]
     ) -> Kernel:
         if key not in self._kernels:
-            graph = build()
-            size = sum(node.type.nbytes for node in graph.nodes if isinstance(node.op, Weight))
-            self._kernels[key] = Kernel(compile_graph(graph, file, target=self._target), size)
-            self.compiled += 1
+
+            def compiled() -> tuple[Program, int]:
+                graph = build()
+                leaves = (node for node in graph.nodes if isinstance(node.op, Weight))
+                reads = sum(leaf.type.nbytes for leaf in leaves)
+                return compile_graph(graph, file, target=self._target), reads
+
+            if self._kept is None:
+                program, reads, was_kept = *compiled(), False
+            else:
+                program, reads, was_kept = self._kept.program(key, self._target, file, compiled)
+            self._kernels[key] = Kernel(program, reads)
+            self.compiled += not was_kept
         return self._kernels[key]

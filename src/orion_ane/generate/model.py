@@ -11,8 +11,10 @@ import numpy as np
 
 from orion_ane.ane.targets import Target
 from orion_ane.errors import BackendError, ConfigError, DataError
+from orion_ane.generate.kept import Kept
 from orion_ane.generate.loop import Checker, NoText, Outcome, Streamer, run_loop
 from orion_ane.generate.options import Options, Request
+from orion_ane.generate.packing import Packed, packed
 from orion_ane.generate.programs import Programs
 from orion_ane.generate.result import Generation, Piece
 from orion_ane.generate.session import Session
@@ -22,6 +24,7 @@ from orion_ane.models.registry import find
 from orion_ane.models.weights import Checkpoint, Report, load_checkpoint, to_fp16
 from orion_ane.nn.blocks import Precision
 from orion_ane.runtime.backend import Backend
+from orion_ane.runtime.disk_cache import DiskCache, default_cache
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.text import Tokenizer
 from orion_ane.types import Array, DType
@@ -67,7 +70,9 @@ def load(
     precision_of(backend.name, weights, "fp32")
     # The place is kept for later, from wherever the process may go.
     checkpoint = load_checkpoint(find(path, download=download).absolute())
-    return Model(checkpoint, backend=backend, weights=weights, threads=threads)
+    return Model(
+        checkpoint, backend=backend, weights=weights, threads=threads, disk=default_cache()
+    )
 
 
 def precision_of(device: str, weights: Stored, stored: str) -> Precision:
@@ -102,8 +107,9 @@ class Model:
         backend: Backend,
         weights: Stored = "auto",
         threads: int | None = None,
+        disk: DiskCache | None = None,
     ) -> None:
-        """Put a checkpoint on a device; see `load`."""
+        """Put a checkpoint on a device; see `load`.  `disk` keeps things for other processes."""
         self.config, self.origin = checkpoint.config, checkpoint.origin
         self._tokenizer = tokenizer_of(checkpoint)
         self._backend, self._closed = backend, False
@@ -111,15 +117,19 @@ class Model:
         self.target = None if backend.target is None else backend.target.name
         precision = precision_of(self.device, weights, checkpoint.stored)
         self._threads = threads
-        tensors = checkpoint.tensors
-        self.notes: tuple[str, ...] = ()
-        if precision.matrices == DType.FP16:
-            tensors, report = to_fp16(tensors)
-            self.notes = _notes(report)
         lanes = 1 if self.device == "cpu" else ROW_LANES
         decoder = decoder_of(self.config)
+
+        def made() -> tuple[Packed, tuple[str, ...]]:
+            if precision.matrices != DType.FP16:
+                return packed(decoder, checkpoint.tensors, precision), ()
+            tensors, report = to_fp16(checkpoint.tensors)
+            return packed(decoder, tensors, precision), _notes(report)
+
+        kept = None if disk is None else Kept(disk, repr((decoder, precision)))
+        found, self.notes = made() if kept is None else kept.weights(checkpoint, made)
         self._programs = Programs(
-            decoder, tensors, self._backend, precision=precision, min_lanes=lanes
+            decoder, found, self._backend, precision=precision, min_lanes=lanes, kept=kept
         )
         self._reference: Programs | None = None
 
@@ -302,7 +312,7 @@ class Model:
             seed=request.seed,
             timings=outcome.timings,
             compile_s=compile_s,
-            compiles=self._backend.compiles,
+            compiles=self._programs.compiled,
             programs=len(self._programs),
             evaluations_per_token=outcome.evaluations_per_token,
             weight_bytes_per_token=outcome.weight_bytes_per_token,

@@ -56,8 +56,18 @@ def packed(
     for layers in slices:
         labels = [label for i in layers for label in by_layer[i]]
         bodies[layers.start] = pack({label: weights.pop(label) for label in labels})
-    host = {name: tensors[name] for name in decoder.host_names}
-    return Packed(slices, bodies, pack(weights), host)
+    head = pack(weights)
+    host = {name: _once(name, tensors[name], head) for name in decoder.host_names}
+    return Packed(slices, bodies, head, host)
+
+
+def _once(name: str, tensor: Array, head: WeightFile) -> Array:
+    """A tensor as the head's file has it, if that has the same, so that it is in memory once."""
+    if name not in head.types or head.types[name].elements != tensor.size:
+        return tensor
+    found = head.array(name)
+    same = found.dtype == tensor.dtype and bool((found.reshape(tensor.shape) == tensor).all())
+    return found.reshape(tensor.shape) if same else tensor
 
 
 def _of_layer(weights: Mapping[str, Array], layer: int) -> dict[str, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orion_ane.generate.kept import Kept
 from orion_ane.generate.kernels import MAX_LANES, Kernel, Kernels
-from orion_ane.generate.packing import FILE_ROOM, packed
+from orion_ane.generate.packing import FILE_ROOM, Packed, packed
 from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import Precision
 from orion_ane.runtime.backend import Backend, Executable
@@ -21,34 +22,42 @@ class Programs(Kernels):
     def __init__(
         self,
         decoder: Decoder,
-        tensors: Mapping[str, Array],
+        tensors: Mapping[str, Array] | Packed,
         backend: Backend,
         *,
         precision: Precision,
         min_lanes: int = 1,
         layers_per_program: int | None = None,
         file_room: int = FILE_ROOM,
+        kept: Kept | None = None,
     ) -> None:
         """Lay out a model's weights; nothing is compiled yet.
 
         Args:
             decoder: the model.
-            tensors: its canonical tensors, which need not outlive this call.
+            tensors: its canonical tensors, which need not outlive this call; or its weights, packed
+                already.
             backend: the device.
             precision: the element types of the programs.
             min_lanes: see the class.
             layers_per_program: None is as many as one weight file holds (case W11).
             file_room: the bytes of weights that one file may hold.
+            kept: where programs are kept for the next process.
         """
-        weights = packed(
-            decoder,
-            tensors,
-            precision,
-            layers_per_program=layers_per_program,
-            file_room=file_room,
-        )
+        if isinstance(tensors, Packed):
+            weights = tensors
+        else:
+            most = layers_per_program
+            weights = packed(
+                decoder, tensors, precision, layers_per_program=most, file_room=file_room
+            )
         super().__init__(
-            decoder, weights, precision=precision, target=backend.target, min_lanes=min_lanes
+            decoder,
+            weights,
+            precision=precision,
+            target=backend.target,
+            min_lanes=min_lanes,
+            kept=kept,
         )
         self._cache = ProgramCache(backend)
 

@@ -53,7 +53,8 @@ class Checkpoint:
     Attributes:
         config: the model's shape.
         tensors: fp32 or fp16 arrays by canonical name (`weights.shapes`), matrices [out, in], all
-            C-contiguous and read-only; they may be views of the file, which must stay as it is.
+            C-contiguous and read-only; read when first asked for, and some are views of the file,
+            which must stay as it is.
         tokenizer: where its tokenizer comes from; None where none lies beside the weights.
         stored: the element type that holds most of the numbers: `fp32`, `fp16`, `bf16`, `q4_1`, …
         origin: the file or folder.
@@ -66,4 +67,4 @@ class Checkpoint:
     origin: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+        object.__setattr__(self, "tensors", MappingProxyType(self.tensors))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from orion_ane.errors import CheckpointError
 from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
+from orion_ane.models.weights.deferred import Deferred
 from orion_ane.models.weights.fields import listed
 from orion_ane.types import Array
 
@@ -161,8 +163,10 @@ def collect(
     stored: Mapping[str, Stored],
     *,
     unused: Collection[str] = (),
-) -> dict[str, Array]:
+) -> Mapping[str, Array]:
     """The canonical tensors, C-contiguous and read-only, after all names and shapes were checked.
+
+    Their numbers are read when they are first asked for: who has them elsewhere need not wait.
 
     Args:
         where: the file or folder, as messages name it.
@@ -190,13 +194,12 @@ def collect(
         raise CheckpointError(where, "tensors of another shape", got=listed(wrong))
     if unread := [f"{n} {stored[n].kind}" for n in wanted if stored[n].read is None]:
         raise CheckpointError(where, "element types that are not read", got=listed(unread))
-    found: dict[str, Array] = {}
-    for name, entry in wanted.items():
-        read = stored[name].read
-        assert read is not None
-        for canonical, array in zip(entry.gives, entry.convert(read()), strict=True):
-            found[canonical] = frozen(array)
-    return found
+    return Deferred({entry.gives: partial(_read, stored[n], entry) for n, entry in wanted.items()})
+
+
+def _read(stored: Stored, entry: Entry) -> tuple[Array, ...]:
+    assert stored.read is not None
+    return tuple(frozen(array) for array in entry.convert(stored.read()))
 
 
 def view(raw: Array, dtype: str, shape: Shape) -> Array:
