@@ -11,6 +11,7 @@ from orion_ane.ir import Graph
 from orion_ane.passes.casts import casts
 from orion_ane.passes.cse import cse
 from orion_ane.passes.dce import dce
+from orion_ane.passes.fold import fold
 from orion_ane.passes.identities import identities
 from orion_ane.passes.masks import masks
 
@@ -18,9 +19,16 @@ Pass: TypeAlias = Callable[[Graph], Graph]
 """A graph of the same meaning, or the very same object where there is nothing to do."""
 
 PASSES: Mapping[str, Pass] = MappingProxyType(
-    {"casts": casts, "cse": cse, "dce": dce, "identities": identities, "masks": masks}
+    {
+        "casts": casts,
+        "cse": cse,
+        "dce": dce,
+        "fold": fold,
+        "identities": identities,
+        "masks": masks,
+    }
 )
-DEFAULT = ("dce", "identities", "masks", "casts", "cse")
+DEFAULT = ("dce", "identities", "masks", "fold", "casts", "cse")
 MAX_ROUNDS = 50
 """Passes that still change something after so many rounds undo each other."""
 

@@ -13,10 +13,10 @@ OPEN, DISPUTED = State.OPEN, State.DISPUTED
 # A table: see further.py.
 NUMERIC = (
     Limit("ANE165", "a process holds about 119 to 128 loaded programs", PROCESS, FAILS, path="both",
-          sources=("G ch.14", "AF", "X omlx: 120"), informs="orion_ane.runtime.cache.ProgramCache"),
+          sources=("G ch.14", "AF", "X omlx: 120"), informs="orion_ane.runtime.budget.Budget"),
     Limit("ANE166", "failed compiles are 15 s apart", PROCESS, Symptom.UNSTABLE, path="both",
-          sources=("G ch.19", "AF#149"), informs="orion_ane.runtime.registry.backend",
-          note="a burst stalls the shared service; probes will keep it"),
+          sources=("G ch.19", "AF#149"), informs="orion_ane.runtime.budget.Budget",
+          note="a burst stalls the shared service; the emulator takes none so soon"),
     Limit("ANE167", "at most 127 evaluations are queued, and one is in flight", PROCESS, FAILS,
           path="both", sources=("AF", "OP", "E"),
           informs="orion_ane.runtime.backend.Executable.run"),
@@ -99,7 +99,7 @@ NUMERIC = (
           sources=("AF#254",), informs="orion_ane.generate.programs.Programs",
           note="a layer is not seen in a program's text"),
     Limit("ANE201", "what a program works on fits 2 MB (M1) to 4.7 MB (M5)", PROGRAM, SLOW,
-          path="both", sources=("G ch.9", "G ch.21"), informs="orion_ane.ane.layout.surface_bytes",
+          path="both", sources=("G ch.9", "G ch.21"), informs="orion_ane.passes.sram.working_sets",
           contradicted_by=("OP: 32 MB",)),
     Limit("ANE202", "a layer's kernels fit 64 KB, streamed ones 16 MB", OP, SLOW, path="both",
           sources=("G ch.24",), informs="orion_ane.nn.blocks.linear"),

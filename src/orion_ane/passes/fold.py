@@ -1,0 +1,60 @@
+"""What is made of constants alone is a constant, as far as it stays small.
+
+A weight's value is not known here.  Of weights that have a place in a file, a reshape that adds or
+drops axes of size one is folded: the bytes are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from orion_ane.ir import Graph, Node
+from orion_ane.ops import Const, Weight, evaluate_op
+from orion_ane.ops.leaf import MAX_CONST_ELEMENTS
+from orion_ane.ops.shape import Identity, Reshape
+from orion_ane.passes.rewrite import rewrite
+from orion_ane.types import TensorType
+
+SMALL = 4096
+"""A constant may grow to so many elements; a larger one may only shrink."""
+
+
+def fold_constants(node: Node) -> Node | None:
+    """An op on constants -> its value, bit by bit what `evaluate` gives."""
+    if not node.args or isinstance(node.op, Identity):  # an output that is a constant is one
+        return None
+    values = [arg.op.value for arg in node.args if isinstance(arg.op, Const)]
+    most = min(max(SMALL, sum(value.size for value in values)), MAX_CONST_ELEMENTS)
+    if len(values) < len(node.args) or node.type.elements > most:
+        return None
+    with np.errstate(all="ignore"):
+        value = evaluate_op(node.op, tuple(values), node.type)
+    return Node(Const(node.type, value.tobytes()))
+
+
+def fold_reshape(node: Node) -> Node | None:
+    """A reshape of a leaf -> that leaf in the other shape."""
+    match node:
+        case Node(op=Reshape(), args=(x,)) if not (isinstance(x.op, Weight) and x.op.at is None):
+            return reshaped(x, node.type)
+    return None
+
+
+def reshaped(leaf: Node, of: TensorType) -> Node | None:
+    """A constant in another shape, or a weight where only axes of size one come and go."""
+    if isinstance(leaf.op, Const):
+        return Node(Const(of, leaf.op.data))
+    if isinstance(leaf.op, Weight) and _sizes(of) == _sizes(leaf.type):
+        return Node(replace(leaf.op, of=of))
+    return None
+
+
+def _sizes(of: TensorType) -> list[int]:
+    return [size for size in of.shape if size > 1]
+
+
+def fold(graph: Graph) -> Graph:
+    """The graph in which nothing small is computed from constants alone."""
+    return rewrite(graph, fold_reshape, fold_constants)
