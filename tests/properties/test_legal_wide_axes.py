@@ -99,7 +99,7 @@ def too_wide(graph: Graph) -> list[Node]:
     return [
         node
         for node in graph.nodes
-        if not SMALL.fits(node.type)
+        if SMALL.wide(node.type)
         or (node.op.name == "conv1x1" and node.args[0].type.shape[1] > SMALL.reads)
     ]
 

@@ -64,10 +64,12 @@ def legalise(graph: Graph, target: Target, names: Iterable[str] = LEGAL) -> Grap
     """
     wanted = tuple(names)
     for _ in range(MAX_ROUNDS):
-        before = graph
+        settled = True
         for name in wanted:
-            graph = LEGAL[name](graph, target)
-        if graph is before:
+            after = LEGAL[name](graph, target)
+            settled &= after is graph or name == "ordered_ports"  # an order makes nothing else fire
+            graph = after
+        if settled:
             return graph
     raise OrionError("legalise", "does not settle", got=wanted, want=f"{MAX_ROUNDS} rounds at most")
 

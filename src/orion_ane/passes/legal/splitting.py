@@ -61,10 +61,6 @@ class Caps:
         pairs = zip(of.shape, self.axes(of.rank), strict=True)
         return tuple(axis for axis, (size, most) in enumerate(pairs) if size > most)
 
-    def fits(self, of: TensorType) -> bool:
-        """Whether a value of this type may be."""
-        return not self.wide(of)
-
     @property
     def longest(self) -> int:
         """What every axis of every value may be."""
@@ -84,14 +80,21 @@ class Splitter:
     def __init__(self, caps: Caps) -> None:
         self.caps = caps
         self.value: dict[Node, Node] = {}
+        self._fitting: dict[TensorType, bool] = {}
         self._pieces: dict[tuple[Node, int, int, int], Node | None] = {}
         self._scales: dict[Node, tuple[Node, Node]] = {}
+
+    def fits(self, of: TensorType) -> bool:
+        """Whether a value of this type may be; a program has few types."""
+        if of not in self._fitting:
+            self._fitting[of] = not self.caps.wide(of)
+        return self._fitting[of]
 
     def add(self, node: Node) -> None:
         """Settle a node whose operands are settled."""
         args = tuple(self.value[arg] for arg in node.args)
         self.value[node] = node if args == node.args else node.on(args)
-        if not self.caps.fits(node.type):
+        if not self.fits(node.type):
             self._prepare(node)
         elif self._reads_too_much(node):
             try:
@@ -102,7 +105,7 @@ class Splitter:
     def _reads_too_much(self, node: Node) -> bool:
         if isinstance(node.op, Conv1x1) and node.args[0].type.shape[1] > self.caps.reads:
             return True
-        return not all(self.caps.fits(arg.type) for arg in node.args)
+        return not all(self.fits(arg.type) for arg in node.args)
 
     def _prepare(self, node: Node) -> None:
         """Make the pieces while those of the operands are at hand, so that no recursion is deep."""
@@ -119,13 +122,13 @@ class Splitter:
         Raises:
             UnsplitError: there is no way to compute it alone.
         """
-        if self.caps.fits(node.type):
+        if self.fits(node.type):
             return _cut(self.value[node], axis, begin, end)
         key = (node, axis, begin, end)
         if key not in self._pieces:
             self._pieces[key] = None  # should it fail, so that it is not tried again
             found = self.pulled(node, axis, begin, end)
-            self._pieces[key] = found if self.caps.fits(found.type) else None
+            self._pieces[key] = found if self.fits(found.type) else None
         made = self._pieces[key]
         if made is None:
             raise UnsplitError

@@ -36,6 +36,9 @@ def caps_of(target: Target) -> Caps:
 
 def split(graph: Graph, caps: Caps) -> Graph:
     """The graph with values in pieces that fit; `graph` itself where nothing can be mended."""
+    least = min(caps.longest, caps.reads)
+    if all(max(node.type.shape, default=1) <= least for node in graph.nodes):
+        return graph  # as nearly always, and soon seen
     splitter = Splitter(caps)
     for node in graph.nodes:
         splitter.add(node)
