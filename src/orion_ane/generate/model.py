@@ -117,7 +117,7 @@ class Model:
         self.target = None if backend.target is None else backend.target.name
         precision = precision_of(self.device, weights, checkpoint.stored)
         self._threads = threads
-        lanes = 1 if self.device == "cpu" else ROW_LANES
+        lanes = 1 if backend.target is None else ROW_LANES
         decoder = decoder_of(self.config)
 
         def made() -> tuple[Packed, tuple[str, ...]]:

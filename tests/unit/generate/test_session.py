@@ -233,3 +233,18 @@ def test_a_vocabulary_longer_than_an_axis_leaves_by_several_ports(checkpoint, mo
     assert ports == {"logits_0": 86, "logits_1": 86, "logits_2": 85}
     got = Session(made).append([5, 7], all_logits=True)
     assert got == pytest.approx(whole, abs=1e-5)
+
+
+def test_every_target_gives_the_same_logits(checkpoint):
+    """However its surfaces are bound, and whatever sizes it wants of them."""
+    fp16 = Precision(DType.FP16, DType.FP16)
+    ids = ids_of(40)
+    want = None
+    for target in ("strict", "m1", "m5", "paper"):
+        device = backend("emulator", target=target)
+        decoder = decoder_of(checkpoint.config)
+        made = Programs(decoder, checkpoint.tensors, device, precision=fp16, min_lanes=32)
+        session = Session(made)
+        got = np.stack([session.append(ids), session.append([3])])  # without a cache, and with one
+        want = got if want is None else want
+        assert got == pytest.approx(want, abs=0.02), target
