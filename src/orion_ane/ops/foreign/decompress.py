@@ -12,12 +12,12 @@ from typing import TypeAlias
 import numpy as np
 
 from orion_ane.errors import MilError, ShapeError
-from orion_ane.types import MAX_ELEMENTS, Array
+from orion_ane.types import Array
 
 Given: TypeAlias = Mapping[str, Array]
 
 MAX_FOLDED = 1 << 32
-"""Elements of a folded constant: a packed one may claim to be any size."""
+"""Elements of what tables of vectors make: it grows as the product of both sizes."""
 
 
 def affine(quantized_data: Array, zero_point: Array, scale: Array, axis: Array) -> Array:
@@ -83,6 +83,8 @@ def looked_up(indices: Array, lut: Array, vector_axis: Array | None = None) -> A
         raise ShapeError(where, "no such vector_axis", got=vector_axis, want=f"below {rank}")
     if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < entries:
         raise ShapeError(where, "an index is in no table", got=indices.max(), want=entries)
+    if indices.size * width > MAX_FOLDED:
+        raise ShapeError(where, "too many elements", got=indices.size * width, want=MAX_FOLDED)
     table = np.arange(prod(groups)).reshape(groups)
     for i, (n, m) in enumerate(zip(indices.shape, groups, strict=True)):
         table = np.repeat(table, n // m, axis=i)
@@ -115,7 +117,7 @@ def unpacked(data: Array, bits: int, shape: tuple[int, ...]) -> Array:
         ShapeError: there are not as many bytes as the shape needs.
     """
     count = prod(shape)
-    if min(shape, default=1) < 1 or count > min(MAX_FOLDED, MAX_ELEMENTS):
+    if min(shape, default=1) < 1:
         raise ShapeError("shape", "not a shape", got=shape[:8])
     if data.ndim != 1 or data.dtype != np.uint8 or data.size != -(-count * bits // 8):
         got, want = data.shape, f"{-(-count * bits // 8)} bytes"
