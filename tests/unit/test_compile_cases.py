@@ -170,6 +170,21 @@ def test_inputs_of_all_sizes_meet_their_ports_however_a_device_binds_them(rng):
             np.testing.assert_array_equal(value, -feed[name[1:]], f"{device} {name}", strict=True)
 
 
+@pytest.mark.parametrize("vocabulary", [32000, 50257])
+def test_a_head_runs_in_both_directions(vocabulary, rng):
+    """Towards the vocabulary as it is; back from it in parts that read fewer channels."""
+    w = rng.normal(size=(vocabulary, 8, 1, 1)).astype(np.float16)
+    for way, reads in ((w, 8), (np.ascontiguousarray(w.transpose(1, 0, 2, 3)), vocabulary)):
+        x = fp16("x", 1, reads, 1, 32)
+        y = o.conv1x1(x, o.weight("w", TensorType(FP16, way.shape)))
+        program = compiler.compile(Graph({"x": x}, {"y": y}), {"w": way})
+        assert program.text.count(" conv(") == (1 if reads == 8 else 2)
+        value = rng.normal(size=(1, reads, 1, 32)).astype(np.float16)
+        want = way[..., 0, 0].astype(np.float32) @ value[0, :, 0].astype(np.float32)
+        got = run(program, {"x": value})["y"][0, :, 0]
+        np.testing.assert_allclose(got, want, rtol=0.01, atol=0.5)
+
+
 def test_what_no_legaliser_keeps_is_refused_all_at_once():
     x = o.input_("n", TensorType(DType.INT32, (32,)))
     y = fp16("y", 1, 1, 1, 20000)

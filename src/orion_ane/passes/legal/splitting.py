@@ -237,7 +237,9 @@ class Splitter:
                 pairs = zip(*map(self._all, args, inner, (self.caps.longest,) * 2), strict=True)
                 return _sum(matmul(a, b, tx=op.tx, ty=op.ty) for a, b in pairs)
             case Conv1x1():
-                most = min(self.caps.longest, self.caps.reads)
+                is_there = all(self.fits(arg.type) for arg in args)
+                longest = self.caps.axes(4)[1] if is_there else self.caps.longest
+                most = min(longest, self.caps.reads)
                 pairs = zip(*(self._all(arg, 1, most) for arg in args), strict=True)
                 return _sum(conv1x1(x, w) for x, w in pairs)
             case Reshape() | Transpose() | Slice():
