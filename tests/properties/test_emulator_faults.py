@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import faulty
 import numpy as np
@@ -132,6 +133,15 @@ def test_every_checked_row_that_is_not_slow_has_a_fault_of_its_symptom():
     loud = {Refused: Symptom.REJECTED, Crashes: Symptom.CRASH, Fails: Symptom.FAILS}
     for code, fault in FAULTS.items():
         assert loud.get(type(fault), Symptom.SILENT) is LIMIT_BY_CODE[code].symptom, code
+
+
+def test_the_page_names_every_row_that_is_silent_and_all_words():
+    page = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text(encoding="utf-8")
+    for code, fault in FAULTS.items():
+        if not isinstance(fault, Refused | Crashes | Fails):
+            assert code in page
+        else:
+            assert fault.words.removeprefix("createProgramInstanceForModel : ") in page
 
 
 # What comes in silence

@@ -26,9 +26,12 @@ NUMERICS = CHIPS
 class Behaviour:
     """One answer where reports exclude each other; no program breaks these.
 
+    An order, rows, a number of programs or a pause show only where the target holds a row about
+    them (ANE003 and its like, ANE132, ANE005 or ANE165, ANE166).
+
     Attributes:
         binding: the order in which surfaces meet ports: by name, by name with `@output` behind,
-            by size (outputs from the largest), or as declared.
+            by size from the smallest, or as declared.
         reload: the weights that run after files were overwritten and the program loaded again.
         donor: the weights that run after a load with another program's plan.
         programs: how many a process gets.

@@ -14,7 +14,7 @@ from orion_ane.ane.targets import Behaviour, Target
 from orion_ane.ane.targets import target as find_target
 from orion_ane.engine import Numerics, Tape
 from orion_ane.errors import BackendError
-from orion_ane.mil.parse import parse
+from orion_ane.mil.parse import parse, parse_graph
 from orion_ane.mil.program import Buffer, Program
 from orion_ane.ops import Weight
 from orion_ane.runtime.backend import Executable
@@ -121,14 +121,19 @@ class Emulator(PortableBackend):
             return super().compile(program)
         if self.checks:
             want_kept(program, self.target)
-        module = parse(program.text, tolerant=True)
         with self._budget.compiling() as take:
-            made = misbehave(module, program.weights, self.target)
+            made = self._read(program, self.target)
             loaded = self._emulated(program, made, self.target, self._budget)
             take(loaded)
         with self._lock:
             self._compiles += 1
         return loaded
+
+    def _read(self, program: Program, target: Target) -> Misbehaviour:
+        """What the device makes of a text; of one that was checked, what it means."""
+        if self.checks:
+            return Misbehaviour(parse_graph(program.text))
+        return misbehave(parse(program.text, tolerant=True), program.weights, target)
 
     def load(self, program: Program, *, donor: Executable) -> Executable:
         """Load a program by a donor's code; see `Backend`."""
