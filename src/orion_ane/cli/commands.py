@@ -8,6 +8,7 @@ from orion_ane.cli.check import check
 from orion_ane.cli.compile import compile_
 from orion_ane.cli.diff import diff
 from orion_ane.cli.generate import generate
+from orion_ane.cli.opt import opt
 from orion_ane.cli.rules import rules
 from orion_ane.cli.run import run
 
@@ -21,5 +22,5 @@ def orion() -> None:
     """Language models on Apple's Neural Engine, and the very same programs anywhere."""
 
 
-for command in (generate, rules, check, diff, compile_, run):
+for command in (generate, rules, check, opt, diff, compile_, run):
     orion.add_command(command)
