@@ -99,10 +99,12 @@ def vocabulary(size: int) -> dict[str, range]:
     return found if count > 1 else {"": range(size)}
 
 
-def logits(h: Node, label: str, size: int, precision: Precision) -> dict[str, Node]:
+def logits(
+    h: Node, label: str, size: int, precision: Precision, *, port: str = "logits"
+) -> dict[str, Node]:
     """The head's outputs: the product with each stretch of the vocabulary's matrix."""
     return {
-        f"logits{end}": linear(h, precision.matrix(label + end, len(rows), h.type.shape[1]))
+        f"{port}{end}": linear(h, precision.matrix(label + end, len(rows), h.type.shape[1]))
         for end, rows in vocabulary(size).items()
     }
 

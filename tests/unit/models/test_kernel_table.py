@@ -193,3 +193,16 @@ def test_a_kernel_reads_no_more_weights_than_it_needs(rng):
     del needed["layers.0.b1"]
     with pytest.raises(CheckpointError, match=r"tensors are missing: got .*layers\.0\.b1"):
         for_kernel(graph, SMALL, needed, FP32)
+
+
+@pytest.mark.parametrize("name", ["head", "classifier_fwd"])
+@pytest.mark.parametrize("config", [SMALL, GROUPED], ids=["gpt2", "llama"])
+def test_a_vocabulary_longer_than_an_axis_has_several_matrices(name, config, rng, monkeypatch):
+    monkeypatch.setattr("orion_ane.models.decoder.MOST_TOKENS", config.vocab // 2)
+    tensors = random_tensors(config, rng)
+    graph = KERNELS[name](config, precision=FP32, lanes=8)
+    found = for_kernel(graph, config, tensors, FP32)
+    matrices = [array for array in found.values() if array.shape[0] > 1]
+    assert len(graph.outputs) == len(matrices) == 2 + config.vocab % 2
+    label = "wte" if config is SMALL else "embed" if config.tied else "head"
+    assert np.array_equal(np.concatenate(matrices)[..., 0, 0], tensors[label])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from orion_ane.ir import Graph
 from orion_ane.models.config import ModelConfig
+from orion_ane.models.decoder import logits
 from orion_ane.models.paper.builder import packed
-from orion_ane.nn.blocks import Precision, linear
+from orion_ane.nn.blocks import Precision
 from orion_ane.ops import softmax
 
 LANES = 256
@@ -16,8 +17,7 @@ def classifier_fwd(config: ModelConfig, precision: Precision, *, lanes: int = LA
     x = packed("x", config.dim, lanes, precision)
     own = "embed" if config.family == "llama" and config.tied else "head"
     label = "wte" if config.family == "gpt2" else own
-    logits = linear(x, precision.matrix(label, config.vocab, config.dim))
-    return Graph({"x": x}, {"output": logits})
+    return Graph({"x": x}, logits(x, label, config.vocab, precision, port="output"))
 
 
 def vocab_softmax(config: ModelConfig, precision: Precision, *, lanes: int = LANES) -> Graph:

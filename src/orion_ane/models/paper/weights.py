@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,6 +17,7 @@ from orion_ane.ops import Weight
 from orion_ane.types import Array
 
 TRANSPOSED, CAUSAL = "_t", "causal_"
+_STRETCH = re.compile(r"^(embed|head|wte)_\d+$")  # of a large vocabulary
 
 
 def for_kernel(
@@ -28,7 +30,9 @@ def for_kernel(
     """
     labels = {leaf.op.label: leaf.type for leaf in graph.nodes if isinstance(leaf.op, Weight)}
     sources = {label: label.removesuffix(TRANSPOSED) for label in labels}
-    wanted = {source for source in sources.values() if not source.startswith(CAUSAL)}
+    wanted = {
+        _STRETCH.sub(r"\1", source) for source in sources.values() if not source.startswith(CAUSAL)
+    }
     missing = sorted(wanted - set(tensors))
     if missing:
         raise CheckpointError("kernel", "tensors are missing", got=missing)
