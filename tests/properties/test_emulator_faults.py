@@ -278,6 +278,28 @@ def test_a_silent_row_gives_the_stated_values(code, rng):
     assert not all(np.array_equal(got[name], want[name]) for name in want)
 
 
+@given(names=st.permutations(["a", "b", "b2"]), binding=st.sampled_from(["names", "names@output"]))
+def test_surfaces_meet_the_ports_in_the_order_of_binding(names, binding):
+    """Three inputs and three outputs, each 1, 2 or 4 times its input, under any order of names."""
+    header = ", ".join(f"{ROW} {name}" for name in names)
+    lines = [f"{ROW} r{name} = mul(x={name}, y=fp16({2**i}));" for i, name in enumerate(names)]
+    ends = ", ".join(f"r{name}" for name in names)
+    body = "\n".join(lines)
+    program = faulty.program(f"func main<ios18>({header}) {{\n{body}\n}} -> ({ends});")
+    feed = {name: np.full((1, 64, 1, 32), 8.0**i, np.float16) for i, name in enumerate(names)}
+    codes = frozenset({"ANE003", "ANE019", "ANE135", "ANE136"})
+    target = Target("case", codes, behaviour=Behaviour(binding=binding))
+    assert check(program, target), "b2 comes before b@output"
+    got = Emulator(target=target, checks=False, threads=1).compile(program).run(feed)
+    suffix = "@output" if binding == "names@output" else ""
+    ordered = sorted(names, key=lambda name: name + suffix)
+    seen = dict(zip(ordered, (feed[name] for name in names), strict=True))
+    made = {name: seen[name] * 2**i for i, name in enumerate(names)}
+    want = dict(zip(names, (made[name] for name in ordered), strict=True))
+    for name in names:
+        np.testing.assert_array_equal(got[f"r{name}"], want[name])
+
+
 def test_rows_below_64_bytes_are_zeros_or_fail(rng):
     text = next(c.text for c in faulty.CASES if "6]> r = slice_by_index" in c.text)
     program = faulty.program(text)
