@@ -21,7 +21,14 @@ from orion_ane.mil.emit import emit
 from orion_ane.mil.module import Function, Module
 from orion_ane.mil.program import Buffer, Program
 from orion_ane.ops import Input
+from orion_ane.ops.foreign.decompress import fold
 from orion_ane.ops.leaf import Weight
+from orion_ane.types import MAX_RANK, Array, DType
+
+ROWS = frozenset(
+    {"constexpr_affine_dequantize", "constexpr_blockwise_shift_scale", "constexpr_cast"}
+)
+"""Packed constants that stay packed: a row of the op table unpacks them."""
 
 OPSETS = {"CoreML5": 15, "CoreML6": 16, "CoreML7": 17, "CoreML8": 18}
 
@@ -145,6 +152,7 @@ class _Body:
     def __init__(self, opset: int, constants: Constants) -> None:
         self.opset, self.constants = opset, constants
         self.values: dict[str, Value] = {}
+        self.folded: dict[str, Array] = {}
 
     def read_input(self, port: Any) -> Node:
         """A parameter of the function."""
@@ -165,6 +173,9 @@ class _Body:
             raise UnsupportedError(op, "control flow is not supported")
         if op in ("read_state", "write_state"):
             raise UnsupportedError(op, "state is not supported")
+        if op.startswith("constexpr_") and self._is_folded(operation):
+            self._fold(operation)
+            return
         results = {result.name: read_type(result.type) for result in operation.outputs}
         if len(results) != len(operation.outputs) or not results:
             got = [result.name for result in operation.outputs]
@@ -190,11 +201,59 @@ class _Body:
 
     def _define(self, names: Mapping[str, Any], values: tuple[Value, ...]) -> None:
         for name, value in zip(names, values, strict=True):
-            if name in self.values:
+            if name in self.values or name in self.folded:
                 raise MilError("mlProgram", "name is defined twice", got=name)
             self.values[name] = value
 
+    def _is_folded(self, operation: Any) -> bool:
+        """Whether a packed constant is unpacked here: no row has it, or a part is no value."""
+        if operation.type not in ROWS:
+            return True
+        names = [b.name for argument in operation.inputs.values() for b in argument.arguments]
+        types = [b.value.type for arg in operation.inputs.values() for b in arg.arguments]
+        ranks = [len(of.tensorType.dimensions) for of in types]
+        return max(ranks, default=0) > MAX_RANK or any(name in self.folded for name in names)
+
+    def _fold(self, operation: Any) -> None:
+        """A packed constant, as arrays until an op that is none of its kind asks for it."""
+        op, label = operation.type, operation.outputs[0].name if operation.outputs else ""
+        given: dict[str, Array] = {
+            key: self.constants.array(value, label)
+            for key, value in operation.attributes.items()
+            if key != "name"
+        }
+        for key, argument in operation.inputs.items():
+            if len(argument.arguments) != 1:
+                raise MilError(op, f"{key} has the wrong kind", want="one value")
+            given[key] = self._array(op, key, argument.arguments[0])
+        try:
+            found = fold(op, given)
+        except OrionError as error:
+            raise _unsupported(op, error) from error
+        if len(found) != len(operation.outputs):
+            raise MilError(op, "wrong number of results", got=len(operation.outputs))
+        for result, array in zip(operation.outputs, found, strict=True):
+            of = read_type(result.type)
+            if of != (DType.of(array.dtype).value, array.shape):
+                got = f"{array.dtype}{list(array.shape)}"
+                raise MilError(op, "result has another type", got=of, want=got)
+            if result.name in self.values or result.name in self.folded:
+                raise MilError("mlProgram", "name is defined twice", got=result.name)
+            self.folded[result.name] = array
+
+    def _array(self, op: str, key: str, binding: Any) -> Array:
+        if binding.WhichOneof("binding") != "name":
+            return self.constants.array(binding.value, key)
+        if binding.name in self.folded:
+            return self.folded[binding.name]
+        found = self.constants.array_of(self._value(binding.name))
+        if found is None:
+            raise MilError(op, "not a constant", got=binding.name)
+        return found
+
     def _value(self, name: str) -> Value:
+        if name not in self.values and name in self.folded:
+            self.values[name] = self.constants.value(self.folded[name], name)
         if name not in self.values:
             raise MilError("mlProgram", "no such value", got=name)
         return self.values[name]

@@ -65,7 +65,7 @@ class Constants:
     """What a program's constants become; those too long for a text get a blob file of their own."""
 
     files: Files
-    made: list[Blob] = field(default_factory=list)
+    made: list[tuple[int, Blob]] = field(default_factory=list)
 
     def read(self, value: Any, label: str) -> Value:
         """A constant as an argument: a value, or what may be a parameter as well.
@@ -75,19 +75,44 @@ class Constants:
             UnsupportedError: it is of a type that no value has.
         """
         word, shape = _type(value.type)
-        kind = value.WhichOneof("value")
-        if kind == "blobFileValue":
+        if value.WhichOneof("value") == "blobFileValue":
             return self._blob(word, shape, value.blobFileValue, label)
-        if kind != "immediateValue" or value.immediateValue.WhichOneof("value") != "tensor":
-            raise UnsupportedError("constants", "are not supported", got=kind, want="tensors")
-        if prod(shape) > MAX_ELEMENTS:
-            raise MilError(label, "too many elements", got=list(shape), want=MAX_ELEMENTS)
-        elements = _elements(value.immediateValue.tensor, word, prod(shape), label)
+        elements = _immediate(value, word, shape, label)
         if isinstance(elements, list):
             return Constant("string", shape, tuple(elements))
-        return self._array(elements.reshape(shape), label)
+        return self.value(elements, label)
 
-    def _array(self, array: Array, label: str) -> Value:
+    def array(self, value: Any, label: str) -> Array:
+        """A constant as an array, which may have more axes than a value.
+
+        Raises:
+            MilError: as `read`.
+        """
+        word, shape = _type(value.type)
+        if value.WhichOneof("value") == "blobFileValue":
+            return self._found(word, shape, value.blobFileValue, label).array().reshape(shape)
+        return np.asarray(_immediate(value, word, shape, label))
+
+    def array_of(self, value: Value) -> Array | None:
+        """What `read` read, as an array; None where it is no constant."""
+        if isinstance(value, Constant):
+            dtype = DTYPES[value.dtype].numpy if value.dtype in DTYPES else None
+            return np.array(value.elements, dtype).reshape(value.shape)
+        match value.op:
+            case Const() as leaf:
+                return leaf.value
+            case Weight(of=of, at=BlobRef(path=path, offset=offset)):
+                made = [blob for at, blob in self.made if path == MADE_PATH and at == offset]
+                blob = made[0] if made else self.files.blob(path, offset)
+                return blob.array().reshape(of.shape)
+        return None
+
+    def value(self, array: Array, label: str) -> Value:
+        """An array as an argument.
+
+        Raises:
+            UnsupportedError: no value has its type.
+        """
         if array.ndim <= 1 and array.size <= MAX_CONST_ELEMENTS:
             return Constant(str(array.dtype.name).replace("float", "fp"), array.shape, _flat(array))
         of = _supported(TensorType.of, array)
@@ -97,31 +122,47 @@ class Constants:
 
     def _made(self, array: Array, of: TensorType, label: str) -> Node:
         """A weight in the file that is made for those that are in none."""
-        offsets, _ = lay_out([*(len(blob.data) for blob in self.made), array.nbytes])
-        self.made.append(Blob.of(array))
+        offsets, _ = lay_out([*(len(blob.data) for _, blob in self.made), array.nbytes])
+        self.made.append((offsets[-1], Blob.of(array)))
         return Node(Weight(label, of, BlobRef(MADE_PATH, offsets[-1])))
 
-    def _blob(self, word: str, shape: tuple[int, ...], at: Any, label: str) -> Value:
+    def _found(self, word: str, shape: tuple[int, ...], at: Any, label: str) -> Blob:
+        """The blob at a reference, which must be of the type that the message says."""
         path, offset = at.fileName, int(at.offset)
         blob = self.files.blob(path, offset)
         if (blob.dtype.name.lower(), blob.count) != (word, prod(shape)):
             got = f"{blob.count} elements of {blob.dtype}"
             what = f"the blob at byte {offset} of {path} is another"
             raise MilError(label, what, got=got, want=Written(word, shape))
+        return blob
+
+    def _blob(self, word: str, shape: tuple[int, ...], at: Any, label: str) -> Value:
+        blob = self._found(word, shape, at, label)
         is_list = len(shape) <= 1 and blob.count <= MAX_LISTED and not word.startswith("fp")
         if is_list or 0 in shape:
-            return self._array(blob.array().reshape(shape), label)
+            return self.value(blob.array().reshape(shape), label)
         of = _supported(Written(_WIDER.get(word, word), shape).tensor)
         if word in _WIDER:
             return self._made(blob.array().reshape(shape), of, label)
-        return Node(Weight(label, of, BlobRef(path, offset)))
+        return Node(Weight(label, of, BlobRef(at.fileName, int(at.offset))))
 
     def blob_files(self) -> dict[str, Buffer]:
         """Every blob file that a weight was read from, and that of the long constants."""
         found = dict(self.files.read)
         if self.made:
-            found[MADE_PATH] = write_blobs(self.made)[0]
+            found[MADE_PATH] = write_blobs(blob for _, blob in self.made)[0]
         return found
+
+
+def _immediate(value: Any, word: str, shape: tuple[int, ...], label: str) -> Array | list[str]:
+    """The elements of a constant in the message; strings as a list."""
+    kind = value.WhichOneof("value")
+    if kind != "immediateValue" or value.immediateValue.WhichOneof("value") != "tensor":
+        raise UnsupportedError("constants", "are not supported", got=kind, want="tensors")
+    if prod(shape) > MAX_ELEMENTS:
+        raise MilError(label, "too many elements", got=list(shape), want=MAX_ELEMENTS)
+    elements = _elements(value.immediateValue.tensor, word, prod(shape), label)
+    return elements if isinstance(elements, list) else elements.reshape(shape)
 
 
 def _supported(make: Any, *args: Any) -> Any:
