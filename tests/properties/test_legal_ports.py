@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from strategies import feeds, graphs, weight_feeds
 
@@ -20,7 +20,7 @@ from orion_ane.mil.program import Port
 from orion_ane.passes.legal import LEGAL, legalise
 from orion_ane.runtime import backend
 from orion_ane.runtime.surfaces import filled, taken
-from orion_ane.types import Array
+from orion_ane.types import Array, DType
 
 PORTS = ("fp32_ports", "whole_rows", "uniform_ports", "ordered_ports")
 CODES = {
@@ -30,6 +30,7 @@ CODES = {
     "ordered_ports": {"ANE133", "ANE134"},
 }
 """What each one mends, whatever the graph."""
+RAN, RUN = ("strict", "m1", "m5", "paper"), (DType.FP16, DType.FP32, DType.BOOL)
 LEAST = frozenset({"ANE002", "ANE004", "ANE018", "ANE115", "ANE116"})
 DEVICES = {**TARGETS, "least": Target("least", LEAST)}
 
@@ -103,13 +104,15 @@ def test_each_legaliser_of_ports_mends_what_it_is_for(graph, name):
 
 
 @settings(max_examples=30)
-@given(st.data(), graphs(max_nodes=8, smooth=True), st.sampled_from(["strict", "m1", "m5"]))
+@given(st.data(), graphs(max_nodes=8, smooth=True, dtypes=RUN), st.sampled_from(RAN))
 def test_a_program_for_a_target_runs_as_its_graph_means_or_is_refused(data, graph, name):
     feed, weights = data.draw(feeds(graph)), data.draw(weight_feeds(graph))
     try:
         program = compile_graph(graph, weights, target=name)
-    except LimitError:
+    except LimitError as refused:
+        event(", ".join(sorted({d.code for d in refused.diagnostics})))
         return
+    event("ran")
     for kind, found in (("a", program.inputs), ("b", program.outputs)):
         symbols = [port.symbol for port in found]
         assert symbols == sorted(symbols)
