@@ -211,7 +211,7 @@ def test_what_depends_on_weights_alone_is_computed_once(rng):
 
 
 def test_a_constant_is_not_folded_into_a_much_larger_one(monkeypatch):
-    monkeypatch.setattr(sys.modules["orion_ane.engine.lower"], "MAX_FOLDED_BYTES", 1000)
+    monkeypatch.setattr(sys.modules["orion_ane.engine.known"], "MAX_FOLDED_BYTES", 1000)
     x = input_("x", TensorType(FP32, (1,)))
     row, column = (const(np.ones(shape), FP32) for shape in ((1, 64), (64, 1)))
     graph = Graph({"x": x}, {"y": row * column * x})
