@@ -94,10 +94,20 @@ class Way(Op):
         return {**batch, **({"validate_indices": True} if self.validate else {})}
 
 
-class AlongAxis(Way):
-    """Indices of x's rank replace the place on one axis."""
+class OneAxis(Way):
+    """Indices are places on one axis."""
 
     axis: int
+
+    def wrapped(self, indices: Node, shape: Shape) -> Node:
+        return _wrapped(indices, const(shape[self.axis], DType.INT32))
+
+    def consts(self) -> dict[str, Literal]:
+        return {"axis": self.axis, **super().consts()}
+
+
+class AlongAxis(OneAxis):
+    """Indices of x's rank replace the place on one axis."""
 
     def reached(self, x: TensorType, indices: TensorType) -> Shape:
         axis = axis_of(self, self.axis, x)
@@ -113,17 +123,9 @@ class AlongAxis(Way):
         rank, axis = len(shape), self.axis % len(shape)
         return [(i, indices if i == axis else _line(shape[i], i, rank)) for i in range(rank)]
 
-    def wrapped(self, indices: Node, shape: Shape) -> Node:
-        return _wrapped(indices, const(shape[self.axis], DType.INT32))
 
-    def consts(self) -> dict[str, Literal]:
-        return {"axis": self.axis, **super().consts()}
-
-
-class ByAxis(Way):
+class ByAxis(OneAxis):
     """Indices of any rank stand in for one axis; the first axes may be shared."""
-
-    axis: int
 
     def reached(self, x: TensorType, indices: TensorType) -> Shape:
         axis, batch = axis_of(self, self.axis, x), self.batch
@@ -140,12 +142,6 @@ class ByAxis(Way):
         before = [(i, _line(shape[i], i, rank)) for i in range(axis)]
         after = [(i, _line(shape[i], i - 1 + len(own), rank)) for i in range(axis + 1, len(shape))]
         return [*before, (axis, indices.reshape(spread)), *after]
-
-    def wrapped(self, indices: Node, shape: Shape) -> Node:
-        return _wrapped(indices, const(shape[self.axis], DType.INT32))
-
-    def consts(self) -> dict[str, Literal]:
-        return {"axis": self.axis, **super().consts()}
 
 
 class ByPoint(Way):
