@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ops.foreign_samples import blocks, convolutions
+from ops.samples import ROWS
 from oracles import evaluate64
 from strategies import feeds, graphs
 
@@ -15,6 +16,7 @@ from orion_ane.ane.check import check
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node, verify
 from orion_ane.mil.emit import emit
+from orion_ane.ops.foreign.activation import Softplus
 from orion_ane.ops.foreign.gates import EXACT, Gelu
 from orion_ane.ops.foreign.layer_norm import LayerNorm
 from orion_ane.passes.legal import LEGAL, legalise
@@ -27,6 +29,7 @@ SERVES = {
     "attention": {"ANE006", "ANE150", "ANE151"},
     "layer_norm": {"ANE192", "ANE193"},
     "gelu": {"ANE010"},
+    "curves": {"ANE105", "ANE183", "ANE189"},
     "linear": {"ANE017"},
     "convolutions": {"ANE013", "ANE143"},
     "ranks": {"ANE143"},
@@ -49,6 +52,7 @@ FP16_CHAIN = 2.0**-7
 
 def of_samples(dtype: DType) -> list:
     rows = {**blocks.ROWS, **convolutions.ROWS}
+    rows |= {name: ROWS[name] for name in ("inverse", "softplus", "square")}
     found = [s.of(dtype) for row in rows.values() for s in row.samples if dtype in row.dtypes]
     return [s for s in found if not (s.op.name == "gelu" and s.op.mode == EXACT)]
 
@@ -189,6 +193,15 @@ def test_a_gelu_of_any_fp16_is_right_without_an_overflow(mode):
     graph = Graph({"x": x}, {"y": Node(Gelu(mode), (x,))})
     want, got = ends(graph, x=value), ends(LEGAL["gelu"](graph, DEMANDING), x=value)
     np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3)
+
+
+def test_a_softplus_of_any_fp16_is_right_without_an_overflow():
+    value = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    value = value[np.isfinite(value)]
+    x = o.input_("x", TensorType.of(value))
+    graph = Graph({"x": x}, {"y": Node(Softplus(), (x,))})
+    want, got = ends(graph, x=value), ends(LEGAL["curves"](graph, DEMANDING), x=value)
+    np.testing.assert_allclose(got, want, rtol=2e-3, atol=2.0**-10)
 
 
 # Masks

@@ -13,6 +13,7 @@ from orion_ane.passes.legal.attention import attention
 from orion_ane.passes.legal.concats import concats
 from orion_ane.passes.legal.constants import constants
 from orion_ane.passes.legal.convolutions import convolutions
+from orion_ane.passes.legal.curves import curves
 from orion_ane.passes.legal.fp32_ports import fp32_ports
 from orion_ane.passes.legal.gelu import gelu
 from orion_ane.passes.legal.layer_norm import layer_norm
@@ -39,6 +40,7 @@ LEGAL: Mapping[str, Legaliser] = MappingProxyType(
         "attention": attention,
         "layer_norm": layer_norm,
         "gelu": gelu,
+        "curves": curves,
         "linear": linear,
         "convolutions": convolutions,
         "ranks": ranks,

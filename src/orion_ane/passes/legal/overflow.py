@@ -23,6 +23,7 @@ from orion_ane.nn.blocks import normalise
 from orion_ane.ops import clip, const
 from orion_ane.ops.arithmetic import Add, Mul, Pow, RealDiv, Select
 from orion_ane.ops.curve import Rsqrt, Sqrt
+from orion_ane.ops.foreign.unary import Square
 from orion_ane.ops.leaf import Const
 from orion_ane.ops.linear import Matmul
 from orion_ane.ops.reduction import ReduceMean, ReduceSum, Softmax
@@ -122,6 +123,8 @@ def _is_square(square: Node, x: Node) -> bool:
             return a is x and b is x
         case Node(op=Pow(p=p), args=(a,)):
             return p == 2 and a is x
+        case Node(op=Square(), args=(a,)):
+            return a is x
     return False
 
 
