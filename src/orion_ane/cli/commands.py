@@ -6,6 +6,7 @@ import click
 
 from orion_ane.cli.check import check
 from orion_ane.cli.compile import compile_
+from orion_ane.cli.convert import convert
 from orion_ane.cli.diff import diff
 from orion_ane.cli.generate import generate
 from orion_ane.cli.opt import opt
@@ -22,5 +23,5 @@ def orion() -> None:
     """Language models on Apple's Neural Engine, and the very same programs anywhere."""
 
 
-for command in (generate, rules, check, opt, diff, compile_, run):
+for command in (generate, rules, check, opt, diff, compile_, run, convert):
     orion.add_command(command)

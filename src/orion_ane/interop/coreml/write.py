@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from orion_ane.artefacts.atomic import folder_beside, write_file
 from orion_ane.compiler import compile as compile_graph
 from orion_ane.errors import MilError
 from orion_ane.interop.coreml.files import ROOT
@@ -47,21 +46,22 @@ def write_package(
     weights: WeightFile | Mapping[str, Array] = NO_WEIGHTS,
     *,
     dialect: Dialect = IOS18,
+    replace: bool = False,
 ) -> None:
-    """Write a new `.mlpackage` that computes what `source` computes.
+    """Write an `.mlpackage` that computes what `source` computes.
 
     Equal sources give equal bytes.  Nothing is left behind where it fails.
 
     Args:
         source: a graph; or a program or package, which have their weights and opset with them.
-        path: a folder that is not there yet.
+        path: a folder; those above it are made.
         weights: of a graph, by label.
         dialect: of a graph: which generation's rules the model is under.
+        replace: whether a folder that is there may go.
 
     Raises:
-        MilError: the folder is there; a port has a type that Core ML does not pass; or as
-            `compile`.
-        ConfigError: the extra `coreml` is not installed.
+        MilError: a port has a type that Core ML does not pass; or as `compile`.
+        ConfigError: the folder is there, or the extra `coreml` is not installed.
     """
     if isinstance(source, Graph):
         source = compile_graph(source, weights, pipeline=(), dialect=dialect, target=None)
@@ -72,29 +72,26 @@ def write_package(
     else:
         module, files, main = source.module, source.weights, source.main
     model = _model(module, main or next(iter(module.functions)))
-    _write(Path(path), model.SerializeToString(deterministic=True), files)
+    data = model.SerializeToString(deterministic=True)
+    _write(Path(path), data, files, replace=replace)
 
 
-def _write(path: Path, model: bytes, files: Mapping[str, Buffer]) -> None:
+def _write(path: Path, model: bytes, files: Mapping[str, Buffer], *, replace: bool) -> None:
     """The folder, complete or not at all."""
-    if path.exists():
-        raise MilError(str(path), "is there already", hint="remove it first")
+    for name in files:
+        inner = PurePosixPath(name)
+        if inner.parts[:2] != (ROOT, "weights") or ".." in inner.parts:
+            raise MilError(name, "not a path in a package", want=f"{ROOT}/weights/…")
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".mlpackage-") as room:
-            made = Path(room) / "made"
+        with folder_beside(path, replace=replace) as made:
             target = made / "Data" / MODEL
-            target.parent.mkdir(parents=True)
-            target.write_bytes(model)
-            (made / "Data" / WEIGHTS).mkdir()
+            (made / "Data" / WEIGHTS).mkdir(parents=True)
+            write_file(target, model)
             for name, data in files.items():
-                inner = PurePosixPath(name)
-                if inner.parts[:1] != (ROOT,) or ".." in inner.parts:
-                    raise MilError(name, "not a path in a package", want=f"{ROOT}/…")
-                file = target.parent.joinpath(*inner.parts[1:])
+                file = target.parent.joinpath(*PurePosixPath(name).parts[1:])
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(data)
-            (made / "Manifest.json").write_text(_manifest(model))
-            shutil.move(made, path)
+                write_file(file, data)
+            write_file(made / "Manifest.json", _manifest(model).encode())
     except OSError as error:
         raise MilError(str(path), "cannot be written", got=error.strerror) from error
 

@@ -1,0 +1,64 @@
+"""orion convert: between Core ML's `.mlpackage` and programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from orion_ane.artefacts.folder import write_folder
+from orion_ane.artefacts.source import sources
+from orion_ane.cli.common import say
+from orion_ane.errors import ConfigError
+from orion_ane.interop.coreml import read_package, write_package
+from orion_ane.mil.program import Program
+
+SUFFIX = ".mlpackage"
+EXAMPLE = """Examples:
+
+  orion convert model.mlpackage compiled/
+
+  orion convert compiled/ model.mlpackage --program main
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("source", type=click.Path(exists=True, path_type=Path), metavar="SOURCE")
+@click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
+@click.option("--program", "name", metavar="NAME", help="Which program, where there are several.")
+@click.option("--replace", is_flag=True, help="Put the result in another folder's place.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
+def convert(*, source: Path, out: Path, name: str | None, replace: bool) -> int:
+    """Make a folder of programs of an mlpackage, or an mlpackage of a program.
+
+    SOURCE is an .mlpackage, whose functions become programs as they are, for no device: compile
+    them for one next.  Or it is a MIL text, or a compiled folder, and OUT an .mlpackage.  Needs
+    the extra `coreml`.
+    """
+    if (source.suffix == SUFFIX) == (out.suffix == SUFFIX):
+        got = f"{source.name} to {out.name}"
+        raise ConfigError("convert", "nothing to do", got=got, want=f"one of them *{SUFFIX}")
+    if source.suffix == SUFFIX:
+        package = read_package(source)
+        wanted = [name] if name is not None else list(package.module.functions)
+        programs = [(function, package.program(function)) for function in wanted]
+        write_folder(out, programs, replace=replace)
+        say(f"{len(programs)} programs")
+        return 0
+    write_package(_program(source, name), out, replace=replace)
+    return 0
+
+
+def _program(source: Path, name: str | None) -> Program:
+    """The program that was asked for, or the only one.
+
+    Raises:
+        ConfigError: there is none of this name, or there are several.
+    """
+    found = {path.parent.name if path != source else path.stem: p for path, p in sources(source)}
+    if name is not None and name not in found:
+        raise ConfigError("--program", "no such program", got=name, want=", ".join(found))
+    if name is None and len(found) > 1:
+        raise ConfigError("--program", "there are several", want=", ".join(found))
+    chosen = found[name] if name is not None else next(iter(found.values()))
+    return chosen if isinstance(chosen, Program) else Program(chosen, {}, (), ())

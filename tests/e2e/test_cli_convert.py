@@ -1,0 +1,75 @@
+"""orion convert: programs to packages and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracles import oracle
+
+from orion_ane.artefacts import read_folder
+from orion_ane.artefacts.folder import write_folder
+from orion_ane.cli.main import main
+from orion_ane.compiler import compile as compile_graph
+from orion_ane.ir import Graph
+from orion_ane.mil import parse_graph
+from orion_ane.ops import input_, matmul, weight
+from orion_ane.runtime import backend
+from orion_ane.types import DType, TensorType
+
+oracle("coremltools")
+
+OF = TensorType(DType.FP16, (2, 4, 4))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    x = input_("x", OF)
+    graph = Graph({"x": x}, {"y": matmul(x, weight("w", OF))})
+    w = np.arange(32, dtype=np.float16).reshape(OF.shape)
+    write_folder(tmp_path / "programs", [("main", compile_graph(graph, {"w": w}, target=None))])
+    return tmp_path / "programs"
+
+
+def test_a_program_that_went_through_a_package_is_the_same(folder, tmp_path, capfd):
+    package, back = tmp_path / "a.mlpackage", tmp_path / "back"
+    assert main(["convert", str(folder), str(package)]) == 0
+    assert main(["convert", str(package), str(back)]) == 0
+    assert main(["diff", str(folder), str(back)]) == 0
+    first, second = read_folder(folder)["main"], read_folder(back)["main"]
+    x = np.ones(OF.shape, np.float16)
+    cpu = backend("cpu", threads=1)
+    want, got = (cpu.compile(program).run({"x": x})["y"] for program in (first, second))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_text_without_weights_becomes_a_package(tmp_path):
+    text = "func main<ios16>(tensor<fp16, [1,4]> x) { tensor<fp16, [1,4]> y = tanh(x=x); } -> (y);"
+    (tmp_path / "a.mil").write_text(text)
+    assert main(["convert", str(tmp_path / "a.mil"), str(tmp_path / "a.mlpackage")]) == 0
+    assert main(["convert", str(tmp_path / "a.mlpackage"), str(tmp_path / "out")]) == 0
+    program = read_folder(tmp_path / "out")["main"]
+    assert [type(n.op).__name__ for n in parse_graph(program.text).nodes] == ["Input", "Tanh"]
+    assert "main<ios16>" in program.text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("programs", "out"), "nothing to do"),
+        (("programs", "a.mlpackage", "--program", "other"), "no such program"),
+        (("broken.mlpackage", "out"), "not an mlpackage"),
+    ],
+)
+def test_what_cannot_be_converted_is_said(words, message, folder, tmp_path, capfd):
+    (tmp_path / "broken.mlpackage").mkdir()
+    source, out, *options = words
+    assert main(["convert", str(tmp_path / source), str(tmp_path / out), *options]) != 0
+    assert message in capfd.readouterr().err
+    assert not (tmp_path / out).exists()
+
+
+def test_a_package_that_is_there_goes_only_if_it_may(folder, tmp_path, capfd):
+    package = str(tmp_path / "a.mlpackage")
+    assert main(["convert", str(folder), package]) == 0
+    assert main(["convert", str(folder), package]) != 0
+    assert main(["convert", str(folder), package, "--replace"]) == 0
