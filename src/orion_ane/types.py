@@ -94,7 +94,7 @@ class TensorType:
     def __post_init__(self) -> None:
         if len(self.shape) > MAX_RANK:
             raise ShapeError("type", "rank too high", got=self, want=f"at most {MAX_RANK}")
-        if any(size < 1 for size in self.shape):
+        if min(self.shape, default=1) < 1:
             raise ShapeError("type", "sizes start at 1", got=self)
         if self.elements > MAX_ELEMENTS:
             raise ShapeError("type", "too many elements", got=self, want=f"at most {MAX_ELEMENTS}")

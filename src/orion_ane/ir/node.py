@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
@@ -15,7 +15,13 @@ Arrays: TypeAlias = tuple[Array, ...]
 Reader: TypeAlias = "Callable[[MilArgs], Node | tuple[Node, ...]]"
 
 
-class Op(ABC):
+class Row(ABCMeta):
+    """Classes whose instances are told by inheritance alone: five times as fast as an ABC's."""
+
+    __instancecheck__ = type.__instancecheck__
+
+
+class Op(metaclass=Row):
     """A row of the op table: type rule, meaning, gradient and spelling of one operation.
 
     Subclasses are frozen dataclasses whose fields are the op's parameters, and name themselves:

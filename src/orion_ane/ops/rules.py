@@ -94,6 +94,8 @@ def want_count(op: Op, args: Types, count: int) -> None:
 
 def broadcast(op: Op, *types: TensorType, skip: int = 0) -> tuple[int, ...]:
     """The shape that numpy's rules give the operands, the last `skip` axes left out."""
+    if len({t.shape for t in types}) == 1:
+        return types[0].shape[: types[0].rank - skip]
     rank = max(t.rank for t in types)
     shape = []
     for axis in range(-rank, -skip):

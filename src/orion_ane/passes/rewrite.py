@@ -59,30 +59,31 @@ class _Walk:
 
     def settle(self, root: Node) -> None:
         """Settle a node and all that it needs: a loop, since rules may answer with deep trees."""
-        stack, better = [root], dict[Node, tuple[Node, Rule]]()
+        stack, better, settled = [root], dict[Node, tuple[Node, Rule]](), self.settled
         while stack:
             node = stack[-1]
-            if node in self.settled:
+            if node in settled:
                 stack.pop()
             elif node in better:
                 found, rule = better[node]
-                if found not in self.settled:  # it needs this very node
+                if found not in settled:  # it needs this very node
                     raise _endless(rule, node)
-                self.settled[node] = self.settled[found]
-            elif waiting := [arg for arg in node.args if arg not in self.settled]:
+                settled[node] = settled[found]
+            elif waiting := [arg for arg in node.args if arg not in settled]:
                 stack.extend(reversed(waiting))
             else:
                 fresh = self.rebuilt(node)
                 fired = self.fire(fresh)
                 if fired is None:
-                    self.settled[node] = self.settled[fresh] = fresh
+                    settled[node] = settled[fresh] = fresh
+                    stack.pop()
                 else:
                     better[node] = fired
                     stack.append(fired[0])
 
     def rebuilt(self, node: Node) -> Node:
         """The same op on the settled operands."""
-        args = tuple(self.settled[arg] for arg in node.args)
+        args = tuple([self.settled[arg] for arg in node.args])
         return node if args == node.args else node.on(args)
 
     def fire(self, node: Node) -> tuple[Node, Rule] | None:
