@@ -21,7 +21,10 @@ CALL = re.compile(r' y = (\w+)\((.*)\)\[name = string\("y"\)\];')
 ARGUMENT = re.compile(r"(\w+) = (\([^()]*\)|\w+)")
 STRING = re.compile(r'string (c\d+) = const\(\)\[name = string\("c\d+"\), val = string\("(\w+)"')
 
-FIXED = {"weight", "bias", "gamma", "beta"}
+FIXED = {
+    *("weight", "bias", "gamma", "beta", "alpha", "mean", "variance"),
+    *("quantized_data", "data", "scale", "zero_point", "offset"),
+}
 """Operands that must be constants there, in some rows at least."""
 
 
@@ -70,7 +73,7 @@ def test_coremltools_takes_the_statement_and_infers_the_same_type(sample, mil):
     for i, of in enumerate(x.type for x in node.args):
         fixed = FIXED & {key for key, name in keys.items() if name == f"x{i}"}
         if fixed:
-            values[f"x{i}"] = np.ones(of.shape, of.dtype.numpy)
+            values[f"x{i}"] = np.ones(of.shape, of.dtype.numpy)[()]
         elif of.shape:
             element = getattr(mil.types, str(of.dtype))
             inputs[f"x{i}"] = mil.mb.placeholder(shape=of.shape, dtype=element)
@@ -102,5 +105,5 @@ def constants(text: str) -> dict[str, object]:
         for n in names:
             (leaf,) = graph.outputs[n].args or (graph.outputs[n],)
             assert isinstance(leaf.op, Const)
-            found[n] = leaf.op.value.copy()
+            found[n] = leaf.op.value.copy()[()]
     return found

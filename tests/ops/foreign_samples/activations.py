@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from math import inf
 
-from ops.sampling import ARITHMETIC, FLOATS, INT32, Row, above, bad, curve, ok, reduction
+from ops.sampling import (
+    ARITHMETIC,
+    FLOATS,
+    INT32,
+    Row,
+    above,
+    bad,
+    curve,
+    ok,
+    reduction,
+    without_scalars,
+)
 
 from orion_ane.ops.foreign.activation import (
     ClampedRelu,
@@ -45,14 +56,11 @@ def bent(make, *more) -> Row:
     return curve(make(0.5), -2.0, 2.0, *more, errors=errors)
 
 
-def by_channel(op, count: int) -> Row:
+def by_channel(op, count: int, shapes=("T[2,3,4]", "T[1,3,2,2]", "T[1,3,1,2,1]")) -> Row:
     vectors = ("T[3]",) * count
     return Row(
         FLOATS,
-        tuple(
-            ok(op, x, *(above(0.25, v) for v in vectors))
-            for x in ("T[2,3,4]", "T[1,3,2,2]", "T[1,3,1,2,1]")
-        ),
+        tuple(ok(op, x, *(above(0.25, v) for v in vectors)) for x in shapes),
         (
             bad(op, "fp16[1,3,2]", says=f"{op.name}: wrong number of operands: got 1"),
             bad(op, "fp16[1,3]", *["fp16[3]"] * count, says=f"{op.name}: rank does not fit"),
@@ -94,14 +102,15 @@ ROWS: dict[str, Row] = {
     "softsign": curve(Softsign()),
     "leaky_relu": bent(LeakyRelu, ok(LeakyRelu(-2.0), "T[4]")),
     "elu": bent(Elu),
-    "thresholded_relu": bent(ThresholdedRelu),
-    "clamped_relu": bent(lambda alpha: ClampedRelu(alpha, 1.0), ok(ClampedRelu(2.0, -1.0), "T[9]")),
+    "thresholded_relu": without_scalars(bent(ThresholdedRelu)),
+    "clamped_relu": bent(lambda alpha: ClampedRelu(alpha, 1.0), ok(ClampedRelu(2.0, 0.25), "T[9]")),
     "linear_activation": bent(lambda alpha: LinearActivation(alpha, -1.5)),
     "scaled_tanh": bent(lambda alpha: ScaledTanh(alpha, 0.75)),
     "sigmoid_hard": bent(
         lambda alpha: SigmoidHard(alpha, 0.25), ok(SigmoidHard(-1.0, 0.5), "T[9]")
     ),
-    "prelu": by_channel(Prelu(), 1),
+    # Core ML wants equal numbers at other ranks, and here they are drawn.
+    "prelu": by_channel(Prelu(), 1, ("T[2,3,2,1]", "T[1,3,2,2]", "T[1,3,1,2]")),
     "softplus_parametric": by_channel(SoftplusParametric(), 2),
     "reduce_min": folding(ReduceMin, stops=(0,)),
     "reduce_prod": folding(ReduceProd, lo=0.5),

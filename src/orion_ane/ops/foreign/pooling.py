@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -29,13 +30,15 @@ class Pool(Op):
     strides: tuple[int, ...]
     pad: tuple[int, ...]
     ceil_mode: bool
+    most_axes: ClassVar[int] = 3
 
     def infer(self, args: Types) -> TensorType:
         x = unary(self, args)
         want_dtypes(self, x, FLOATS)
         axes = x.rank - 2
-        if not 1 <= axes <= 3:
-            raise ShapeError(self.name, "rank does not fit", got=x, want="[N,C,*D], rank 3 to 5")
+        if not 1 <= axes <= self.most_axes:
+            want = f"[N,C,*D], rank 3 to {2 + self.most_axes}"
+            raise ShapeError(self.name, "rank does not fit", got=x, want=want)
         for name, value, count, least in (
             ("kernel_sizes", self.kernel_sizes, axes, 1),
             ("strides", self.strides, axes, 1),
@@ -138,8 +141,10 @@ class MaxPool(Pool, name="max_pool"):
 class L2Pool(Pool, name="l2_pool"):
     """The root of the sum of squares that each step sees.  x: F[N,C,*D] -> F[N,C,*D'].
 
-    No gradient: models are trained without windows.
+    MIL has it on one or two spatial axes.  No gradient: models are trained without windows.
     """
+
+    most_axes = 2
 
     kernel_sizes: tuple[int, ...]
     strides: tuple[int, ...]
