@@ -167,6 +167,11 @@ def test_stack_and_interleave_mean_what_numpy_means(data, shape):
         np.testing.assert_array_equal(value_of(y, fed), woven)
 
 
+def test_scalars_in_a_row_are_a_vector():
+    y = read("concat", values=(const(3, INT32), const(1, INT32)), axis=0)
+    assert meant(y).tolist() == [3, 1]
+
+
 def test_pixels_are_shuffled_as_torch_does():
     torch = torch_oracle()
     images = torch.from_numpy(counted(IMAGES))

@@ -78,10 +78,14 @@ def _read_stack(args: MilArgs) -> Node:
 
 
 def _read_concat(args: MilArgs) -> Node:
-    """Interleaved parts are joined on an axis of their own, behind."""
+    """Scalars make a vector; interleaved parts are joined on an axis of their own, behind."""
+    values = args.nodes("values")
+    if values and all(value.type.rank == 0 for value in values):
+        _axes(args, (args.integer("axis"),), 1)
+        args.flag("interleave", default=False)  # the same, either way
+        return concat(*(reshape(value, (1,)) for value in values), axis=0)
     if not args.flag("interleave", default=False):
         return Concat.read(args)
-    values = args.nodes("values")
     (axis,) = _axes(args, (args.integer("axis"),), values[0].type.rank if values else 1)
     shape = values[0].type.shape if values else ()
     if any(value.type.shape != shape for value in values):
