@@ -76,6 +76,10 @@ def sizes(value, *shape: int) -> None:
         dimension.constant.size = size
 
 
+def open_size(port) -> None:
+    port.type.tensorType.dimensions[0].unknown.SetInParent()
+
+
 def _path(model, name):
     blob(model).blobFileValue.fileName = name
 
@@ -113,8 +117,8 @@ FAULTS = {
         .MergeFrom(statement(m, "softmax").inputs["x"].arguments[0])
     ),
     "no such op_": lambda m: setattr(statement(m, "softmax"), "type", "no such op_"),
-    "dynamic shapes: are not supported": lambda m: (
-        statement(m, "softmax").outputs[0].type.tensorType.dimensions[0].unknown.SetInParent()
+    "dynamic shapes: are not supported": lambda m: open_size(
+        m.mlProgram.functions["main"].inputs[0]
     ),
     "state: is not supported": lambda m: (
         m.mlProgram.functions["main"].inputs[0].type.stateType.SetInParent()
@@ -155,6 +159,22 @@ def test_what_is_sound_but_not_taken_can_be_told_from_what_is_broken(what, is_so
     with pytest.raises(MilError) as caught:
         read_package(package)
     assert isinstance(caught.value, UnsupportedError) == is_sound
+
+
+def test_sizes_that_a_package_leaves_open_are_those_that_are_given(package):
+    model = message(package)
+    open_size(model.mlProgram.functions["main"].inputs[0])
+    for made in block_of(model).operations:
+        if made.type in ("matmul", "add", "softmax"):
+            open_size(made.outputs[0])
+    model_path(package).write_bytes(model.SerializeToString())
+    with pytest.raises(UnsupportedError, match="dynamic shapes"):
+        read_package(package)
+    graph = read_package(package, {"x": OF.shape}).graph
+    assert (graph.inputs["x"].type, graph.outputs["y"].type) == (OF, OF)
+    for wrong in ((2, 4), (3, 4, 4)):
+        with pytest.raises(OrionError):
+            read_package(package, {"x": wrong})
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,13 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 from orion_ane.errors import OrionError
-from orion_ane.interop.coreml import Package, UnsupportedError, read_package
-from orion_ane.mil import Program
+from orion_ane.interop.coreml import UnsupportedError, read_package
 from orion_ane.runtime.portable import PortableBackend, PortableProgram
 
 TOLERANCE = 2e-3
@@ -56,19 +55,33 @@ class Model:
     def __init__(
         self, path: str, units: str, function: str, hints: Mapping[str, str], asset: object = None
     ) -> None:
-        self._function = function or None
+        self._function, self._path = function or None, path
         self._loaded: PortableProgram | None = None
         self._problem: OrionError | None = None
         self._images: list[str] = []
         try:  # at once: the package is in a temporary folder
             self._images = _image_inputs(path)
-            self._loaded = Device(threads=1).compile(self._program(path))
+            self._loaded = self._load({})
         except OrionError as error:
             self._problem = error
 
-    def _program(self, path: str) -> Program:
-        package: Package = read_package(path)
-        return package.program(self._function)
+    def _load(self, shapes: Mapping[str, tuple[int, ...]]) -> PortableProgram:
+        return Device(threads=1).compile(read_package(self._path, shapes).program(self._function))
+
+    def _for(self, data: Mapping[str, Any]) -> PortableProgram:
+        """What runs on these inputs: sizes that the package leaves open are theirs."""
+        if self._problem is not None and self._problem.where == "dynamic shapes":
+            shapes = {name: np.shape(value) for name, value in data.items()}
+            try:
+                return self._load(shapes)
+            except UnsupportedError as error:
+                not_covered(error.where, error.what)
+        if isinstance(self._problem, UnsupportedError):
+            not_covered(self._problem.where, self._problem.what)
+        if self._problem is not None:
+            raise self._problem
+        assert self._loaded is not None
+        return self._loaded
 
     @staticmethod
     def maximum_supported_specification_version() -> int:
@@ -80,16 +93,12 @@ class Model:
         Model.predictions += 1
         if self._images:
             not_covered("image inputs", "are not supported")
-        if isinstance(self._problem, UnsupportedError):
-            not_covered(self._problem.where, self._problem.what)
-        if self._problem is not None:
-            raise self._problem
-        assert self._loaded is not None
+        loaded = self._for(data)
         fed = {}
-        for port in self._loaded.program.inputs:
+        for port in loaded.program.inputs:
             of = port.type
             fed[port.name] = np.asarray(data[port.name]).astype(of.dtype.numpy).reshape(of.shape)
-        found = self._loaded.run(fed)
+        found = loaded.run(fed)
         return {name: _mutated(np.atleast_1d(value)) for name, value in found.items()}
 
     def batchPredict(self, data: list[Mapping[str, Any]]) -> list[dict[str, Any]]:  # noqa: N802 (Core ML's)
@@ -101,7 +110,7 @@ class Model:
         not_covered("state", "is not supported")
 
 
-def not_covered(what: str, why: str) -> None:
+def not_covered(what: str, why: str) -> NoReturn:
     """End the test as one that this project does not cover."""
     raise pytest.skip.Exception(f"{NOT_COVERED} {what}: {why}")
 

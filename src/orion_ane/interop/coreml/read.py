@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from orion_ane.errors import MilError, OrionError
 from orion_ane.interop.coreml.errors import UnsupportedError
@@ -24,6 +24,10 @@ from orion_ane.ops import Input
 from orion_ane.ops.foreign.decompress import fold
 from orion_ane.ops.leaf import Weight
 from orion_ane.types import MAX_RANK, Array, DType
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+
+NO_SHAPES: Shapes = MappingProxyType({})
 
 ROWS = frozenset(
     {"constexpr_affine_dequantize", "constexpr_blockwise_shift_scale", "constexpr_cast"}
@@ -83,11 +87,15 @@ class Package:
         return Program(emitted.text, files, emitted.inputs, emitted.outputs)
 
 
-def read_package(path: str | Path) -> Package:
+def read_package(path: str | Path, shapes: Shapes = NO_SHAPES) -> Package:
     """The functions and weights of an `.mlpackage`.
 
     Blob files stay where they are and are mapped into memory: keep them while the package is in
     use.  Integers of less than a byte come in whole bytes, with the same numbers.
+
+    Args:
+        path: the package.
+        shapes: of inputs by name, where the package leaves sizes open: they hold for these alone.
 
     Raises:
         MilError: it is damaged, or no mlProgram.
@@ -102,7 +110,7 @@ def read_package(path: str | Path) -> Package:
         raise UnsupportedError(f"{kind or 'empty'} models", "are not supported", want="mlProgram")
     constants = Constants(Files(file.parent))
     functions = {
-        name: _function(function, constants)
+        name: _function(function, constants, shapes)
         for name, function in sorted(model.mlProgram.functions.items())
     }
     if not functions:
@@ -125,7 +133,7 @@ def _text(value: Any) -> str:
     return "".join(value.immediateValue.tensor.strings.values)
 
 
-def _function(function: Any, constants: Constants) -> Function:
+def _function(function: Any, constants: Constants, shapes: Shapes) -> Function:
     opset = OPSETS.get(function.opset)
     if opset is None:
         raise UnsupportedError(f"opset {function.opset}", "is not supported", want=list(OPSETS))
@@ -136,7 +144,7 @@ def _function(function: Any, constants: Constants) -> Function:
     if len(block.operations) > MAX_STATEMENTS:
         got, want = len(block.operations), f"at most {MAX_STATEMENTS}"
         raise MilError("mlProgram", "too many statements", got=got, want=want)
-    body = _Body(opset, constants)
+    body = _Body(opset, constants, shapes)
     inputs = {port.name: body.read_input(port) for port in function.inputs}
     for operation in block.operations:
         body.read_statement(operation)
@@ -149,8 +157,8 @@ def _function(function: Any, constants: Constants) -> Function:
 class _Body:
     """The values that a function has defined so far, by name."""
 
-    def __init__(self, opset: int, constants: Constants) -> None:
-        self.opset, self.constants = opset, constants
+    def __init__(self, opset: int, constants: Constants, shapes: Shapes) -> None:
+        self.opset, self.constants, self.shapes = opset, constants, shapes
         self.values: dict[str, Value] = {}
         self.folded: dict[str, Array] = {}
 
@@ -158,7 +166,7 @@ class _Body:
         """A parameter of the function."""
         if port.type.WhichOneof("type") == "stateType":
             raise UnsupportedError("state", "is not supported", got=port.name)
-        of = read_type(port.type)
+        of = read_type(port.type, self.shapes.get(port.name))
         try:
             node = Node(Input(port.name, of.tensor()))
         except OrionError as error:
@@ -176,11 +184,11 @@ class _Body:
         if op.startswith("constexpr_") and self._is_folded(operation):
             self._fold(operation)
             return
-        results = {result.name: read_type(result.type) for result in operation.outputs}
-        if len(results) != len(operation.outputs) or not results:
+        names = {result.name: result.type for result in operation.outputs}
+        if len(names) != len(operation.outputs) or not names:
             got = [result.name for result in operation.outputs]
             raise MilError(op, "results without names of their own", got=got)
-        args = self._arguments(operation, next(iter(results)))
+        args = self._arguments(operation, next(iter(names)))
         found: tuple[Value, ...]
         if op == "const":
             found = self._const(args)
@@ -188,11 +196,15 @@ class _Body:
             raise UnsupportedError(op, "no row of the op table reads it")
         else:
             try:
-                found = call(op, args, self.opset, len(results))
+                found = call(op, args, self.opset, len(names))
             except OrionError as error:
                 raise _unsupported(op, error) from error
-        want_types(op, results.values(), found)
-        self._define(results, found)
+        pairs = zip(names.values(), found, strict=False)
+        declared = [read_type(of, _shape(value)) for of, value in pairs]
+        if len(found) != len(names):
+            raise MilError(op, "wrong number of results", got=len(names), want=len(found))
+        want_types(op, declared, found)
+        self._define(names, found)
 
     def output(self, name: str) -> Node:
         """The value that a result of the function has."""
@@ -289,6 +301,10 @@ class _Body:
         if len(args) != 1 or value is None or isinstance(value, tuple):
             raise MilError("const", "unknown parameter", got=list(args)[:8], want="val")
         return (value,)
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return value.type.shape if isinstance(value, Node) else value.shape
 
 
 def _unsupported(op: str, error: OrionError) -> OrionError:

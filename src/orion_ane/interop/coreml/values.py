@@ -34,25 +34,30 @@ _WIDER = {"int4": "int8", **dict.fromkeys(("uint1", "uint2", "uint3", "uint4", "
 _IN_BYTES = ("fp16", "int8", "uint8", "uint32", *_WIDER)
 
 
-def read_type(of: Any) -> Written:
-    """The type of a value, narrow integers in whole bytes.
+def read_type(of: Any, like: tuple[int, ...] | None = None) -> Written:
+    """The type of a value, narrow integers in whole bytes; sizes that it leaves open are `like`'s.
 
     Raises:
         UnsupportedError: a size is not known, or this is no tensor.
     """
-    word, shape = _type(of)
+    word, shape = _type(of, like)
     return Written(_WIDER.get(word, word), shape)
 
 
-def _type(of: Any) -> tuple[str, tuple[int, ...]]:
+def _type(of: Any, like: tuple[int, ...] | None = None) -> tuple[str, tuple[int, ...]]:
     kind = of.WhichOneof("type")
     if kind != "tensorType":
         what = (kind or "missing").removesuffix("Type")
         raise UnsupportedError(f"{what} types", "are not supported", want="tensors")
     tensor = of.tensorType
-    if any(size.WhichOneof("dimension") != "constant" for size in tensor.dimensions):
-        raise UnsupportedError("dynamic shapes", "are not supported", want="sizes that are known")
-    shape = tuple(int(size.constant.size) for size in tensor.dimensions)
+    is_open = [size.WhichOneof("dimension") != "constant" for size in tensor.dimensions]
+    if any(is_open) and (like is None or len(like) != len(is_open)):
+        hint = "give the shapes of the inputs"
+        raise UnsupportedError("dynamic shapes", "are not supported", got=like, hint=hint)
+    sizes = [int(size.constant.size) for size in tensor.dimensions]
+    for axis, size in enumerate(like if any(is_open) and like is not None else ()):
+        sizes[axis] = size if is_open[axis] else sizes[axis]
+    shape = tuple(sizes)
     word = word_of(tensor.dataType)
     if not word or tensor.rank not in (-1, len(shape)):
         got = f"data type {tensor.dataType}, rank {tensor.rank}, sizes {list(shape[:8])}"

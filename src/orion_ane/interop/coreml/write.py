@@ -57,7 +57,7 @@ def write_package(
         path: a folder; those above it are made.
         weights: of a graph, by label.
         dialect: of a graph: which generation's rules the model is under.
-        replace: whether a folder that is there may go.
+        replace: whether a package that is there may go; nothing else may.
 
     Raises:
         MilError: a port has a type that Core ML does not pass; or as `compile`.
@@ -83,7 +83,7 @@ def _write(path: Path, model: bytes, files: Mapping[str, Buffer], *, replace: bo
         if inner.parts[:2] != (ROOT, "weights") or ".." in inner.parts:
             raise MilError(name, "not a path in a package", want=f"{ROOT}/weights/…")
     try:
-        with folder_beside(path, replace=replace) as made:
+        with folder_beside(path, may_go=lambda old: replace and _is_package(old)) as made:
             target = made / "Data" / MODEL
             (made / "Data" / WEIGHTS).mkdir(parents=True)
             write_file(target, model)
@@ -94,6 +94,10 @@ def _write(path: Path, model: bytes, files: Mapping[str, Buffer], *, replace: bo
             write_file(made / "Manifest.json", _manifest(model).encode())
     except OSError as error:
         raise MilError(str(path), "cannot be written", got=error.strerror) from error
+
+
+def _is_package(folder: Path) -> bool:
+    return {file.name for file in folder.iterdir()} == {"Data", "Manifest.json"}
 
 
 def _manifest(model: bytes) -> str:
