@@ -36,16 +36,19 @@ class Clock:
         return self.now
 
 
-def shifted(value: float, of: Target | None = TARGETS["strict"]) -> Program:
-    """x + w, where every element of the weight is `value`."""
-    x = o.input_("x", OF)
-    graph = Graph({"x": x}, {"y": x + o.weight("w", OF)})
-    return compile_graph(graph, {"w": np.full(OF.shape, value, np.float16)}, target=of)
+def scaled(value: float, of: Target | None = TARGETS["strict"], channels: int = 64) -> Program:
+    """A convolution by `value` times the unit matrix."""
+    shape = (channels, channels, 1, 1)
+    x = o.input_("x", OF.with_shape((1, channels, 1, 32)))
+    graph = Graph({"x": x}, {"y": o.conv1x1(x, o.weight("w", TensorType(DType.FP16, shape)))})
+    array = (value * np.eye(channels, dtype=np.float16)).reshape(shape)
+    return compile_graph(graph, {"w": array}, target=of)
 
 
-def shift_of(executable) -> float:
+def scale_of(executable) -> float:
     """The weight that runs: a canary."""
-    return float(executable.run({"x": np.zeros(OF.shape, np.float16)})["y"].flat[0])
+    (port,) = executable.program.inputs
+    return float(executable.run({"x": np.ones(port.of.shape, np.float16)})["y"].flat[0])
 
 
 def refused() -> Program:
@@ -88,7 +91,7 @@ def test_a_program_that_breaks_limits_is_refused_with_all_of_them():
 
 def test_without_a_target_nothing_is_refused_and_there_is_no_end():
     free = Emulator(target=None, threads=1)
-    kept = [free.compile(shifted(1, None)) for _ in range(125)]
+    kept = [free.compile(scaled(1, None)) for _ in range(125)]
     assert free.compiles == len(kept) == 125
 
 
@@ -97,7 +100,7 @@ def test_without_a_target_nothing_is_refused_and_there_is_no_end():
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_120th_program_is_refused_with_the_ways_out_A07(name):
-    emulator, program = device(name), shifted(1, TARGETS[name])
+    emulator, program = device(name), scaled(1, TARGETS[name])
     kept = [emulator.compile(program) for _ in range(119)]
     with pytest.raises(BudgetError) as full:
         emulator.compile(program)
@@ -111,7 +114,7 @@ def test_the_120th_program_is_refused_with_the_ways_out_A07(name):
     if counts_compiles:
         with pytest.raises(BudgetError):
             emulator.compile(program)
-        assert shift_of(emulator.load(program, donor=kept[0])) == 1  # no compile
+        assert scale_of(emulator.load(program, donor=kept[0])) == 1  # no compile
     else:
         assert "unload some" in full.value.hint
         kept.append(emulator.load(program, donor=kept[0]))
@@ -121,19 +124,20 @@ def test_the_120th_program_is_refused_with_the_ways_out_A07(name):
 
 def test_a_program_that_nobody_holds_takes_no_room():
     few = replace(TARGETS["strict"], behaviour=Behaviour(programs=2))
-    emulator, program = device(few), shifted(1)
+    emulator, program = device(few), scaled(1)
     for _ in range(5):
         emulator.compile(program)
         gc.collect()
     first, second = emulator.compile(program), emulator.compile(program)
     first.close()
     first.close()
-    assert shift_of(emulator.compile(program)) == shift_of(second) == 1
+    assert scale_of(emulator.compile(program)) == scale_of(second) == 1
 
 
-def test_a_program_that_cannot_be_loaded_takes_no_room():
-    few = replace(TARGETS["strict"], behaviour=Behaviour(programs=1))
-    emulator, program = device(few), shifted(1)
+@pytest.mark.parametrize("counted", ["loaded", "compiles"])
+def test_a_program_that_cannot_be_loaded_takes_no_room(counted):
+    behaviour = Behaviour(programs=1, programs_are=counted)
+    emulator, program = device(replace(TARGETS["strict"], behaviour=behaviour)), scaled(1)
     for _ in range(3):
         with pytest.raises(MilError):
             emulator.compile(replace(program, inputs=()))
@@ -143,7 +147,7 @@ def test_a_program_that_cannot_be_loaded_takes_no_room():
 def test_a_target_without_the_rows_has_no_budget():
     free = Target("free", frozenset(), behaviour=Behaviour(programs=1))
     emulator = device(free)
-    assert [shift_of(emulator.compile(shifted(1, None))) for _ in range(3)] == [1, 1, 1]
+    assert [scale_of(emulator.compile(scaled(1, None))) for _ in range(3)] == [1, 1, 1]
 
 
 # Pacing (case A19, ANE166)
@@ -156,26 +160,26 @@ def test_a_compile_soon_after_a_failed_one_is_refused_by_name_A19():
         emulator.compile(refused())
     clock.now += 14.5
     with pytest.raises(BackendError) as soon:
-        emulator.compile(shifted(1))
+        emulator.compile(scaled(1))
     assert "failed a moment ago: got 14.5 s, want at least 15 s" in str(soon.value)
     assert "wait 0.5 s, or go on in a new process" in soon.value.hint
     clock.now += 0.5
-    assert shift_of(emulator.compile(shifted(1))) == 1
-    assert shift_of(emulator.compile(shifted(1))) == 1
+    assert scale_of(emulator.compile(scaled(1))) == 1
+    assert scale_of(emulator.compile(scaled(1))) == 1
 
 
 def test_what_is_refused_before_the_device_sees_it_is_no_failed_compile():
     emulator = device(clock=Clock())
     with pytest.raises(LimitError):
         emulator.compile(refused())
-    assert shift_of(emulator.compile(shifted(1))) == 1
+    assert scale_of(emulator.compile(scaled(1))) == 1
 
 
 def test_the_papers_device_needs_no_pause():
     emulator = device("paper", checks=False, clock=Clock())
     with pytest.raises(BackendError):
         emulator.compile(refused())
-    assert shift_of(emulator.compile(shifted(1, TARGETS["paper"]))) == 1
+    assert scale_of(emulator.compile(scaled(1, TARGETS["paper"]))) == 1
 
 
 # Reload (case A09, ANE007)
@@ -185,17 +189,17 @@ def test_the_papers_device_needs_no_pause():
 def test_which_weights_run_after_a_reload_is_the_targets_A09(name):
     of = TARGETS[name]
     emulator = device(name)
-    old, new = shifted(1, of), shifted(2, of)
+    old, new = scaled(1, of, 512), scaled(2, of, 512)  # so large that it is read where it lies
     (path,) = old.weights
     files = {path: bytearray(old.weights[path])}
     executable = emulator.compile(replace(old, weights=files, digests={}))
     files[path][:] = new.weights[path]  # overwritten, and nothing else
-    assert shift_of(executable) == 1
+    assert scale_of(executable) == 1
     executable.reload(new.weights)
-    assert shift_of(executable) == (2 if of.behaviour.reload == "new" else 1)
+    assert scale_of(executable) == (2 if of.behaviour.reload == "new" else 1)
     assert executable.program.weights_key == new.weights_key
     donated = emulator.load(new, donor=executable)
-    assert shift_of(donated) == 2
+    assert scale_of(donated) == 2
     assert (emulator.compiles, emulator.loads) == (1, 1)
 
 
@@ -205,10 +209,10 @@ def test_paper_alone_takes_a_reload():
 
 def test_a_reload_may_be_refused():
     of = replace(TARGETS["strict"], behaviour=Behaviour(reload="refused"))
-    executable = device(of).compile(shifted(1))
+    executable = device(of).compile(scaled(1))
     with pytest.raises(BackendError, match="reload: the device refuses it"):
-        executable.reload(shifted(2).weights)
-    assert shift_of(executable) == 1
+        executable.reload(scaled(2).weights)
+    assert scale_of(executable) == 1
 
 
 # Donors
@@ -218,27 +222,27 @@ def test_a_reload_may_be_refused():
 def test_a_donor_gives_its_code_and_by_target_its_weights(answer, runs):
     of = replace(TARGETS["strict"], behaviour=Behaviour(donor=answer))
     emulator = device(of)
-    donor = emulator.compile(shifted(1))
-    loaded = emulator.load(shifted(2), donor=donor)
-    assert (shift_of(donor), shift_of(loaded)) == (1, runs)
+    donor = emulator.compile(scaled(1))
+    loaded = emulator.load(scaled(2), donor=donor)
+    assert (scale_of(donor), scale_of(loaded)) == (1, runs)
     donor.close()
-    assert shift_of(loaded) == runs
+    assert scale_of(loaded) == runs
 
 
 def test_a_donor_may_be_refused():
     of = replace(TARGETS["strict"], behaviour=Behaviour(donor="refused"))
     emulator = device(of)
-    donor = emulator.compile(shifted(1))
+    donor = emulator.compile(scaled(1))
     with pytest.raises(BackendError, match="load: the device takes no donor"):
-        emulator.load(shifted(2), donor=donor)
+        emulator.load(scaled(2), donor=donor)
     assert emulator.loads == 0
 
 
 def test_a_thousand_steps_by_donors_are_as_many_compiles_as_programs_A07():
     emulator = device()
-    loaded = [emulator.compile(shifted(0)) for _ in range(3)]
+    loaded = [emulator.compile(scaled(0)) for _ in range(3)]
     for step in range(1, 40):  # the fewest that pass the budget
-        fresh = [emulator.load(shifted(step % 7), donor=one) for one in loaded]
+        fresh = [emulator.load(scaled(step % 7), donor=one) for one in loaded]
         for one in loaded:
             one.close()
         loaded = fresh
