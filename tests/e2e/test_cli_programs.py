@@ -85,6 +85,11 @@ def test_a_program_runs_from_files_to_files(compiled, tmp_path, capfd, rng):
     code, _, err = orion(capfd, *words, "--out", tmp_path / "e", "--device", "emulator")
     assert code == 2
     assert "is there already" in err
+    more = ["--out", tmp_path / "e", "--device", "emulator", "--replace"]
+    assert orion(capfd, *words, *more)[0] == 0
+    (tmp_path / "e" / "mine.txt").write_text("keep me")
+    assert orion(capfd, *words, *more)[0] == 2
+    assert (tmp_path / "e" / "mine.txt").is_file()
 
 
 def test_layers_and_buckets_may_be_chosen(model, tmp_path, capfd):

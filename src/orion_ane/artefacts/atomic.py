@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,26 +28,30 @@ def write_file(path: Path, data: Buffer, *, flush: bool = True) -> None:
             os.fsync(file.fileno())
 
 
+def _nothing(_: Path) -> bool:
+    return False
+
+
 @contextmanager
-def folder_beside(path: Path, *, replace: bool = False) -> Iterator[Path]:
+def folder_beside(path: Path, *, may_go: Callable[[Path], bool] = _nothing) -> Iterator[Path]:
     """A folder to fill, which becomes `path` where the block ends well, else goes without trace.
 
     Args:
         path: what it becomes; folders above it are made.
-        replace: whether what is there may go; an empty folder may anyway.
+        may_go: whether a folder that is there may be replaced; an empty one may anyway.
 
     Raises:
         ConfigError: something is there.
     """
-    _want_room(path, replace=replace)
+    _want_room(path, may_go)
     path.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         made.chmod(0o777 & ~_umask())
         yield made
         _flush_folders(made)
-        _want_room(path, replace=replace)
-        if replace and path.is_dir() and any(path.iterdir()):
+        _want_room(path, may_go)
+        if path.is_dir() and any(path.iterdir()):
             _exchange(made, path)
         else:
             made.rename(path)
@@ -68,11 +72,12 @@ def _exchange(made: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _want_room(path: Path, *, replace: bool) -> None:
-    if path.is_dir() and (replace or not any(path.iterdir())):
+def _want_room(path: Path, may_go: Callable[[Path], bool]) -> None:
+    is_real = path.is_dir() and not path.is_symlink()
+    if is_real and (not any(path.iterdir()) or may_go(path)):
         return
     if path.exists() or path.is_symlink():
-        hint = "give another folder, or allow to replace it"
+        hint = "give another folder; only what this command wrote can be replaced, where asked"
         raise ConfigError(str(path), "is there already", hint=hint)
 
 

@@ -54,7 +54,7 @@ def write_folder(
         path: the folder.
         programs: at least one; they are written as they come, and none is kept.
         target: whose limits they keep.
-        replace: whether a folder that is there already may go.
+        replace: whether a compiled folder that is there already may go; nothing else may.
 
     Raises:
         ConfigError: something is there.
@@ -62,7 +62,7 @@ def write_folder(
     """
     entries: dict[str, Entry] = {}
     stored: dict[tuple[str, int], Path] = {}
-    with folder_beside(path, replace=replace) as made:
+    with folder_beside(path, may_go=lambda old: replace and _is_compiled(old)) as made:
         for name, program in programs:
             check_name(str(path), name)
             if name.lower() in entries:
@@ -73,6 +73,15 @@ def write_folder(
         manifest = Manifest(f"orion-ane {version('orion-ane')}", target, tuple(entries.values()))
         write_file(made / MANIFEST, manifest.text().encode())
     return manifest
+
+
+def _is_compiled(path: Path) -> bool:
+    """Whether a folder holds what `write_folder` writes, and nothing else."""
+    try:
+        known = {MANIFEST, *Folder(path)}
+    except (MilError, OSError):
+        return False
+    return {file.name for file in path.iterdir()} <= known
 
 
 def _write_program(

@@ -63,7 +63,7 @@ BUCKET = re.compile(r"([0-9]{1,6})x([0-9]{1,9})")
     help="Sizes of a run and of its cache; repeatable.  [default: all that a model may need]",
 )
 @click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
-@click.option("--replace", is_flag=True, help="Put the folder in another's place.")
+@click.option("--replace", is_flag=True, help="Put the folder in an older one's place.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def compile_(

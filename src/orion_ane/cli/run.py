@@ -49,7 +49,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
     help="The device that the emulator is.  [default: the one compiled for]",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
-@click.option("--replace", is_flag=True, help="Put the results in another folder's place.")
+@click.option("--replace", is_flag=True, help="Put the results in the place of older ones.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def run(
@@ -148,13 +148,18 @@ def read_array(path: Path) -> Array:
     return array
 
 
+def _is_results(folder: Path) -> bool:
+    """Whether a folder holds arrays, and nothing else."""
+    return all(file.suffix == ".npy" and file.is_file() for file in folder.iterdir())
+
+
 def _written(
     outputs: Mapping[str, Array], out: Path, *, replace: bool
 ) -> dict[str, dict[str, Any]]:
     """Each output in a file of its own, all of them or none."""
     found: dict[str, dict[str, Any]] = {}
     taken: set[str] = set()
-    with folder_beside(out, replace=replace) as made:
+    with folder_beside(out, may_go=lambda old: replace and _is_results(old)) as made:
         for name, array in outputs.items():
             root = stem = _UNSAFE.sub("_", name)[:100].lstrip(".") or "output"
             count = 0
