@@ -300,6 +300,13 @@ def test_surfaces_meet_the_ports_in_the_order_of_binding(names, binding):
         np.testing.assert_array_equal(got[f"r{name}"], want[name])
 
 
+@pytest.mark.parametrize("code", ["ANE003", "ANE019", "ANE132"])
+def test_a_behaviour_shows_only_where_the_target_holds_its_row(code, rng):
+    program = faulty.of_case(faulty.case_of(code), rng)
+    feed = faulty.feed(program, rng)
+    assert_same(device_of("ANE006").compile(program).run(feed), right(program, feed))
+
+
 def test_rows_below_64_bytes_are_zeros_or_fail(rng):
     text = next(c.text for c in faulty.CASES if "6]> r = slice_by_index" in c.text)
     program = faulty.program(text)
