@@ -88,6 +88,7 @@ class _Walk:
         self.a, self.b, self.prefix = a, b, prefix
         self.found: list[Difference] = []
         self.partner: dict[Node, Node] = {}
+        self.told: set[tuple[object, object]] = set()  # leaves that part, once each
         self.compared: dict[tuple[object, object], str] = {}  # weights' contents
         self.ports: dict[Node, Node] = {}
         self.outputs: list[tuple[str, Node, Node]] = []
@@ -155,8 +156,9 @@ class _Walk:
         """How two leaves, or a leaf and an op, part; empty where they do not."""
         match x.op, y.op:
             case (Input(), Input()):
-                if self.ports.get(x) is y:
+                if self.ports.get(x) is y or (x, y) in self.told:
                     return ""
+                self.told.add((x, y))
                 return f"reads {described(x)} against {described(y)}"
             case (Const() as p, Const() as q):
                 if p == q:
@@ -177,6 +179,9 @@ class _Walk:
             if (mine, other) not in self.compared:
                 self.compared[mine, other] = _apart(ours, theirs)
             apart = self.compared[mine, other]
+            if apart and (mine, other) in self.told:
+                return ""
+            self.told.add((mine, other))
             return f"{described(x)}: contents differ: {apart}" if apart else ""
         is_same = self.reads.setdefault(mine, other) == other
         if is_same and self.read_by.setdefault(other, mine) == mine:

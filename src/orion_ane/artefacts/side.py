@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from orion_ane.mil.program import Buffer, Port, Program
 from orion_ane.mil.written import Constant
 from orion_ane.ops.leaf import Const, Input, Weight
 from orion_ane.types import Array
+
+_NUMBER = re.compile(r"^[ab][0-9]{2,}_(?=.)")
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,15 @@ class Side:
         self._contents: dict[object, Array] = {}
 
     def _named(self, nodes: Mapping[str, Node]) -> dict[str, PortNode]:
-        """Ports by the names that users feed them by, else by those of the text."""
+        """Ports by the names that users feed them by, else by those of the text.
+
+        The number that orders a port on a device is left out, where the rest tells them apart.
+        """
+        plain = {symbol: _NUMBER.sub("", symbol) for symbol in nodes}
+        if len(set(plain.values())) < len(plain):
+            plain = {symbol: symbol for symbol in nodes}
         ports = ((self._ports.get(symbol), symbol, node) for symbol, node in nodes.items())
-        return {port.name if port else s: PortNode(s, node) for port, s, node in ports}
+        return {port.name if port else plain[s]: PortNode(s, node) for port, s, node in ports}
 
     def spot(self, node: Node, user: Node) -> Spot:
         """Where a value is made; of a constant, where it is used."""

@@ -95,6 +95,25 @@ def test_ports_are_compared():
     assert whats(SHORT, wide)[0] == "type differs: fp16[1,4,1,32] against fp16[1,4,1,64]"
 
 
+def test_ports_that_a_device_orders_by_number_are_those_that_they_were():
+    first, second = ("tensor<fp16, [1, 4, 1, 32]> " + name for name in "xz")
+    numbered = DEVICE.replace(f"({first}, {second})", f"({second}, {first})")
+    for old, new in (("x,", "b01_x,"), ("x)", "b01_x)"), (" z", " a00_z"), ("= z", "= a00_z")):
+        numbered = numbered.replace(old, new)
+    assert "a00_z, " in numbered
+    assert diff(DEVICE, numbered) == ()
+
+
+def test_a_leaf_that_parts_is_told_once_however_often_it_is_read():
+    text = (
+        "func main<ios18>(tensor<fp16, [1,4,1,32]> x, tensor<fp16, [1,4,1,32]> z) {\n"
+        "    tensor<fp16, [1,4,1,32]> a = tanh(x=x);\n"
+        "    tensor<fp16, [1,4,1,32]> b = sigmoid(x=x);\n"
+        "    tensor<fp16, [1,4,1,32]> y = add(x=a, y=b);\n} -> (y);\n"
+    )
+    assert len(diff(text, text.replace("=x)", "=z)"))) == 1
+
+
 def test_a_value_computed_twice_or_for_nothing_is_a_difference():
     twice = SHORT.replace("x=m, y=t);", "x=m, y=t2);").replace(
         "    tensor<fp16, [1,4,1,32]> m",
