@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import faulty
@@ -13,13 +13,13 @@ import strategies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orion_ane.ane.check import check
+from orion_ane.ane.check import UNREAD, check
 from orion_ane.ane.faults import FAULTS
 from orion_ane.ane.faults.kinds import Crashes, Fails, Refused
 from orion_ane.ane.limits import LIMIT_BY_CODE, LIMITS, Symptom
-from orion_ane.ane.targets import Behaviour, Target
+from orion_ane.ane.targets import TARGETS, Behaviour, Target
 from orion_ane.compiler import compile as compile_graph
-from orion_ane.errors import BackendError, LimitError
+from orion_ane.errors import BackendError, Diagnostic, LimitError
 from orion_ane.mil import Program
 from orion_ane.mil.blob import ALIGNMENT
 from orion_ane.mil.parse import parse
@@ -125,6 +125,42 @@ def test_the_case_of_a_row_goes_wrong(code, rng):
     if any(not d.code for d in found):
         pytest.skip("a statement that no row of the op table reads: refused")
     assert_goes_wrong_as_stated(code, device, program, faulty.feed(program, rng))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_whole_target_goes_wrong_by_its_loudest_broken_row(name, rng):
+    """Every case on every target: refused if a row refuses it, else failing if one fails it."""
+    device = Emulator(target=replace(TARGETS[name], limits=_telling(name)), checks=False, threads=1)
+    for case in SMALL_CASES:
+        program = faulty.of_case(case, rng)
+        found = check(program, device.target)
+        symptoms = {d.symptom for d in found}
+        if symptoms & {UNREAD, Symptom.REJECTED.value, Symptom.CRASH.value}:
+            with pytest.raises(BackendError, match="compile: "):
+                device.compile(program)
+            continue
+        if _has_false_references(program) or "gone" in program.text:
+            continue
+        executable, feed = device.compile(program), faulty.feed(program, rng)
+        fails = Symptom.FAILS.value in symptoms
+        if fails or _fails_by_rows(device, found):
+            with pytest.raises(BackendError, match="run: "):
+                executable.run(feed)
+        elif not found:
+            assert_same(executable.run(feed), right(program, feed))
+        else:
+            assert executable.run(feed).keys() == {port.name for port in program.outputs}
+
+
+def _telling(name: str) -> frozenset[str]:
+    """A target's rows, but for the pause after a failed compile and what all short text breaks."""
+    return TARGETS[name].limits - {"ANE166", "ANE012", "ANE004"}
+
+
+def _fails_by_rows(device: Emulator, found: tuple[Diagnostic, ...]) -> bool:
+    """Whether rows are not whole, and the device's answer to that is no silence."""
+    is_narrow = any(d.code == "ANE132" for d in found)
+    return is_narrow and device.target.behaviour.narrow_rows == "fails"
 
 
 def test_every_checked_row_that_is_not_slow_has_a_fault_of_its_symptom():
