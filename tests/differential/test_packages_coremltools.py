@@ -23,9 +23,10 @@ from packages import model_path, package_graphs
 
 from orion_ane.compiler import compile as compile_graph
 from orion_ane.interop.coreml import read_package, write_package
-from orion_ane.ir import Graph
+from orion_ane.ir import Graph, Node
 from orion_ane.mil import DIALECTS
-from orion_ane.ops import Weight, input_, weight
+from orion_ane.ops import Weight, const, input_, matmul, weight
+from orion_ane.ops.foreign.quantization import AffineDequantize, BlockwiseShiftScale
 from orion_ane.runtime import backend
 from orion_ane.types import DType, TensorType
 
@@ -97,6 +98,41 @@ def test_coremltools_loads_random_graphs(coreml, case, dialect):
     inputs, outputs = ports_of(function)
     assert inputs == {name: node.type.shape for name, node in graph.inputs.items()}
     assert outputs == [(name, node.type.shape) for name, node in graph.outputs.items()]
+
+
+PACKED = {
+    "ios16": AffineDequantize(axis=0),
+    "ios17": AffineDequantize(axis=1),
+    "ios18": BlockwiseShiftScale(),
+}
+
+
+@pytest.mark.parametrize("name", PACKED, ids=str)
+def test_coremltools_loads_packed_weights_where_each_generation_has_them(name, coreml, tmp_path):
+    """Until iOS17 their parts are attributes of the op, then arguments."""
+    row = PACKED[name]
+    types = {"data": TensorType(DType.INT8, (4, 6)), "scale": TensorType(DType.FP16)}
+    if name == "ios18":
+        types["scale"] = TensorType(DType.FP16, (4, 3))
+    else:
+        types["zero"] = TensorType(DType.INT8)
+    weights = {label: np.ones(of.shape, of.dtype.numpy) for label, of in types.items()}
+    packed = Node(
+        row,
+        tuple(
+            const(value, types[label].dtype)
+            if not types[label].rank
+            else weight(label, types[label])
+            for label, value in weights.items()
+        ),
+    )
+    x = input_("x", TensorType(DType.FP16, (2, 4)))
+    graph = Graph({"x": x}, {"y": matmul(x, packed)})
+    used = {label: value for label, value in weights.items() if types[label].rank}
+    write_package(graph, tmp_path / "a.mlpackage", used, dialect=DIALECTS[name])
+    assert loaded(coreml, tmp_path / "a.mlpackage")
+    again = read_package(tmp_path / "a.mlpackage").graph
+    assert [type(node.op) for node in again.nodes].count(type(row)) == 1
 
 
 def weight_of(spec):

@@ -25,7 +25,7 @@ from orion_ane.mil.dialect import IOS18, Dialect
 from orion_ane.mil.emit import emit_module
 from orion_ane.mil.module import Function, Module, Statement
 from orion_ane.mil.parse import parse
-from orion_ane.mil.program import Buffer, Program
+from orion_ane.mil.program import Buffer, Program, buffer_digest
 from orion_ane.mil.written import DTYPES, Constant
 from orion_ane.ops import Weight
 from orion_ane.types import Array, TensorType
@@ -102,7 +102,7 @@ def _is_package(folder: Path) -> bool:
 
 def _manifest(model: bytes) -> str:
     """The list of the package's items, under names that depend on the model alone."""
-    root = uuid.uuid5(uuid.NAMESPACE_OID, model.hex()[:4096])
+    root = uuid.uuid5(uuid.NAMESPACE_OID, buffer_digest(model))
     items = {
         str(root).upper(): {
             "author": "com.apple.CoreML",
