@@ -12,22 +12,25 @@ import numpy as np
 
 from orion_ane.ir import Graph, Node
 from orion_ane.ops import Const, Weight, evaluate_op
-from orion_ane.ops.leaf import MAX_CONST_ELEMENTS
 from orion_ane.ops.shape import Identity, Reshape
 from orion_ane.passes.rewrite import rewrite
 from orion_ane.types import TensorType
 
 SMALL = 4096
-"""A constant may grow to so many elements; a larger one may only shrink."""
+"""Elements that a folded constant may have."""
+WORK = SMALL * SMALL
+"""Elements of the result times those of the largest operand: a hostile text folds no longer."""
 
 
 def fold_constants(node: Node) -> Node | None:
     """An op on constants -> its value, bit by bit what `evaluate` gives."""
-    if not node.args or isinstance(node.op, Identity):  # an output that is a constant is one
-        return None
     values = [arg.op.value for arg in node.args if isinstance(arg.op, Const)]
-    most = min(max(SMALL, sum(value.size for value in values)), MAX_CONST_ELEMENTS)
-    if len(values) < len(node.args) or node.type.elements > most:
+    size = node.type.elements
+    if not values or len(values) < len(node.args):
+        return None
+    if isinstance(node.op, Identity):
+        return node.args[0]
+    if size > SMALL or size * max(value.size for value in values) > WORK:
         return None
     with np.errstate(all="ignore"):
         value = evaluate_op(node.op, tuple(values), node.type)

@@ -44,9 +44,14 @@ def test_a_constant_grows_to_a_bound_and_no_further():
         y = o.tanh(o.pad(small, (0,), (elements - 2,)))
         after = PASSES["fold"](Graph({}, {"y": y}))
         assert (after.outputs["y"].op.name == "identity") == is_folded
-    large = o.const(np.ones(3 * SMALL), DType.FP16)
-    after = PASSES["fold"](Graph({}, {"y": o.tanh(large)}))
-    assert after.outputs["y"].op.name == "identity"  # no larger than it was
+
+
+def test_what_is_much_work_is_not_folded():
+    long = o.const(np.ones((16, 65536)), DType.FP16)  # 2²⁰ elements, as many as text may hold
+    for columns, is_folded in ((1, True), (2, False)):
+        y = o.matmul(long, o.const(np.ones((65536, columns)), DType.FP16))
+        after = PASSES["fold"](Graph({}, {"y": y}))
+        assert (after.outputs["y"].op.name == "identity") == is_folded
 
 
 def test_a_working_set_is_each_operand_and_the_result_once_in_whole_rows():
