@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from orion_ane.errors import OrionError
+from orion_ane.errors import OrionError, ShapeError
 from orion_ane.interop.coreml import UnsupportedError, read_package
 from orion_ane.runtime.portable import PortableBackend, PortableProgram
 
@@ -59,6 +59,7 @@ class Model:
         self._loaded: PortableProgram | None = None
         self._problem: OrionError | None = None
         self._images: list[str] = []
+        self._is_network = Path(path).is_file()  # an ML Program is a folder
         try:  # at once: the package is in a temporary folder
             self._images = _image_inputs(path)
             self._loaded = self._load({})
@@ -91,6 +92,8 @@ class Model:
     def predict(self, data: Mapping[str, Any], state: object = None) -> dict[str, Any]:
         """The outputs by name; those of rank 0 as one element, as Core ML gives them."""
         Model.predictions += 1
+        if self._is_network:
+            not_covered("neural networks", "are not supported")
         if self._images:
             not_covered("image inputs", "are not supported")
         loaded = self._for(data)
@@ -98,7 +101,10 @@ class Model:
         for port in loaded.program.inputs:
             of = port.type
             fed[port.name] = np.asarray(data[port.name]).astype(of.dtype.numpy).reshape(of.shape)
-        found = loaded.run(fed)
+        try:
+            found = loaded.run(fed)
+        except ShapeError as error:  # an index that it was told to validate: in Core ML's words
+            raise RuntimeError("Unable to compute the prediction using ML Program") from error
         return {name: _mutated(np.atleast_1d(value)) for name, value in found.items()}
 
     def batchPredict(self, data: list[Mapping[str, Any]]) -> list[dict[str, Any]]:  # noqa: N802 (Core ML's)
