@@ -166,7 +166,8 @@ def test_torch_agrees_on_windows(walk, ceil_mode, exclude, seed):
     )
     op = MaxPool(kernel, strides, doubled(pad), ceil_mode)
     want = largest[axes - 1](torch.from_numpy(x), kernel, strides, pad, ceil_mode=ceil_mode)
-    if op.steps(shape) != tuple(want.shape[2:]):
+    steps = zip(pad, op.steps(shape), want.shape[2:], strict=True)
+    if any(not padded and ours != theirs for padded, ours, theirs in steps):
         return  # torch drops a last step that begins outside also where nothing is padded
     agree(op, x, want=want)
     want = mean[axes - 1](torch.from_numpy(x), kernel, strides, pad, ceil_mode, not exclude)
