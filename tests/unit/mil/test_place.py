@@ -59,3 +59,12 @@ def test_a_weight_of_another_type_is_named(graph, arrays):
     arrays["b"] = arrays["b"].astype(np.float32)
     with pytest.raises(MilError, match=r"weight b: has another type.*got fp32\[1,4,1,1\], want"):
         place(graph, pack(arrays))
+
+
+def test_axes_of_size_one_are_no_other_type(graph, arrays):
+    """A matrix is a 1x1 kernel by the same bytes; what is transposed is not."""
+    flat = {**arrays, "a": arrays["a"].reshape(4, 3), "b": arrays["b"].reshape(4)}
+    file = pack(flat)
+    assert place(graph, file).outputs["y"].type == graph.outputs["y"].type
+    with pytest.raises(MilError, match=r"weight a: has another type.*got fp16\[3,4\]"):
+        place(graph, pack({**flat, "a": flat["a"].T.copy()}))
