@@ -7,7 +7,10 @@ from math import prod
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node
 from orion_ane.ops import Const, Weight, conv1x1, matmul, transpose
+from orion_ane.ops.curve import Curve
 from orion_ane.ops.foreign.linear import Linear
+from orion_ane.ops.shape import Reshape, Transpose
+from orion_ane.passes.identities import identities
 from orion_ane.passes.legal.shaped import shaped
 from orion_ane.passes.rewrite import rewrite
 
@@ -34,6 +37,17 @@ def _plus(y: Node, bias: Node, shape: tuple[int, ...]) -> Node:
     return y + shaped(bias, shape)
 
 
+def curve_first(node: Node) -> Node | None:
+    """A curve of what was moved -> the same move of the curve, so that moves meet."""
+    match node:
+        case Node(op=Curve(), args=(Node(op=Reshape() | Transpose() as move, args=(x,)),)):
+            return Node(move, (Node(node.op, (x,)),))
+    return None
+
+
 def linear(graph: Graph, target: Target) -> Graph:
-    """The graph whose linear layers are convolutions."""
-    return rewrite(graph, by_points) if "ANE017" in target.limits else graph
+    """The graph whose linear layers are convolutions, with no transpose that the next undoes."""
+    if "ANE017" not in target.limits:
+        return graph
+    after = rewrite(graph, by_points)
+    return graph if after is graph else identities(rewrite(after, curve_first))
