@@ -85,9 +85,17 @@ class Known:
                 return np.asarray(node.op.eval((known[0],)), order="C")
             case Cast(to=DType.FP16):  # `_is_same` took the casts that keep more
                 return known[0].astype(np.float16 if self.rounds else np.float32)
-        function, rounded = function_of(node), self.rounder(node)
-        result = function(*map(held, known))
+        function, rounded = self.function(node), self.rounder(node)
+        result = function(*map(self.held, known))
         return np.asarray(result if rounded is None else rounded(result))
+
+    def function(self, node: Node) -> Function:
+        """What computes the node of all its operands; see `function_of`."""
+        return function_of(node)
+
+    def held(self, constant: Array) -> Array:
+        """A constant as values are held between steps."""
+        return held(constant)
 
     def rounder(self, node: Node) -> Function | None:
         """What rounds the node's value to its type; None where nothing does."""

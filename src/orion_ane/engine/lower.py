@@ -1,25 +1,20 @@
-"""Graph to tape: constants resolved and folded, values in slots, functions chosen."""
+"""Graph to what runs it, by the numerics that are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-import numpy as np
-
-from orion_ane.engine.functions import Function, function_of
-from orion_ane.engine.known import Known, held
-from orion_ane.engine.matmul import conv1x1_by_input, matmul
-from orion_ane.engine.products import conv1x1
-from orion_ane.engine.tape import Slots, Step, Tape, drop, finisher, step_of
+from orion_ane.ane.numerics import Numerics as Rules
+from orion_ane.engine.known import Known
+from orion_ane.engine.lowering import Lowering
+from orion_ane.engine.tape import Tape
 from orion_ane.engine.threads import Threads
 from orion_ane.ir.graph import Graph
-from orion_ane.ir.node import Node
 from orion_ane.ops.leaf import Weight
-from orion_ane.ops.linear import Conv1x1, Matmul
-from orion_ane.types import Array, DType
+from orion_ane.types import Array
 
-Numerics: TypeAlias = Literal["fp16", "fp32"]
+Numerics: TypeAlias = Literal["fp16", "fp32"] | Rules
 
 
 def lower(
@@ -35,7 +30,8 @@ def lower(
         graph: what to compute.
         weights: an array for each weight leaf, of its type.
         numerics: `fp16` rounds each result to its declared type, once, after computing in fp32;
-            `fp32` keeps what is declared fp16 in fp32, and rounds at output ports alone.
+            `fp32` keeps what is declared fp16 in fp32, and rounds at output ports alone; a chip's
+            rules compute what is declared fp16 as that chip does.
         threads: how many threads at most; by default one a processor.  It does not show in the
             results.
 
@@ -43,84 +39,9 @@ def lower(
         ShapeError: a weight has no array, or one of another type.
         ConfigError: no such number of threads.
     """
-    return _Lowering(graph, weights, numerics, Threads(threads)).tape()
+    held = Threads(threads)
+    if isinstance(numerics, Rules):
+        from orion_ane.engine.exact.lower import ExactLowering
 
-
-class _Lowering:
-    def __init__(
-        self, graph: Graph, weights: Mapping[Weight, Array], numerics: Numerics, threads: Threads
-    ) -> None:
-        self.graph, self.threads = graph, threads
-        self.known = Known(weights, rounds=numerics == "fp16")
-        self.constants = self.known.constants
-        self.slots: Slots = []
-        self.slot: dict[Node, int] = {}
-
-    def tape(self) -> Tape:
-        with np.errstate(all="ignore"):
-            computed = [node for node in self.graph.nodes if self.known.is_computed(node)]
-        calls = [(node, *self._call(node)) for node in computed]
-        last = {arg: i for i, (_, _, args) in enumerate(calls) for arg in args}
-        outputs = {name: self.known.origin(node) for name, node in self.graph.outputs.items()}
-        last.update(dict.fromkeys(outputs.values(), len(calls)))
-        inputs = [
-            (name, self._new_slot(node), node.type.dtype is DType.FP16)
-            for name, node in self.graph.inputs.items()
-            if node in last
-        ]
-        steps = self._steps(calls, last)
-        finished = [
-            (name, self._slot_of(node), self._finisher(name, node, list(outputs.values())))
-            for name, node in outputs.items()
-        ]
-        return Tape(self.slots, steps, inputs=inputs, outputs=finished, threads=self.threads)
-
-    # Functions and slots
-
-    def _call(self, node: Node) -> tuple[Function, tuple[Node, ...]]:
-        """The function that computes the node, and the values it takes from slots."""
-        args = tuple(map(self.known.origin, node.args))
-        types = tuple(arg.type for arg in node.args)
-        match node.op:
-            case Conv1x1() if args[1] in self.constants:
-                return conv1x1(types[0], self.constants[args[1]], self.threads), args[:1]
-            case Conv1x1():
-                return conv1x1_by_input(types[0], types[1], self.threads), args
-            case Matmul() as op:
-                return matmul(node, op, self.threads), args
-        return function_of(node), args
-
-    def _new_slot(self, node: Node, value: Array | None = None) -> int:
-        self.slot[node] = len(self.slots)
-        self.slots.append(value)
-        return self.slot[node]
-
-    def _slot_of(self, node: Node) -> int:
-        if node not in self.slot and node in self.constants:
-            return self._new_slot(node, held(self.constants[node]))
-        return self.slot[node]
-
-    def _steps(
-        self, calls: list[tuple[Node, Function, tuple[Node, ...]]], last: dict[Node, int]
-    ) -> list[Step]:
-        """The calls as steps, and what lets go of each value right after its last use."""
-        steps: list[Step] = []
-        free: list[int] = []
-        for i, (node, function, args) in enumerate(calls):
-            slots = [self._slot_of(arg) for arg in args]
-            dying = [a for a in dict.fromkeys(args) if last[a] == i and a not in self.constants]
-            free.extend(self.slot[arg] for arg in dying)
-            if free:
-                self.slot[node] = free.pop()  # a dying operand's, if there is one
-            else:
-                self._new_slot(node)
-            steps.append(step_of(function, self.slot[node], slots, self.known.rounder(node)))
-            steps.extend(drop(self.slot[a]) for a in dying if self.slot[a] != self.slot[node])
-        return steps
-
-    def _finisher(self, name: str, node: Node, outputs: list[Node]) -> Function:
-        """What makes the array of the output `name` of the value of `node`."""
-        return finisher(
-            is_half=self.graph.outputs[name].type.dtype is DType.FP16,
-            is_shared=node.op.name == "input" or node in self.constants or outputs.count(node) > 1,
-        )
+        return ExactLowering(graph, weights, numerics, held).tape()
+    return Lowering(graph, Known(weights, rounds=numerics == "fp16"), held).tape()

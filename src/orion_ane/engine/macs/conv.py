@@ -57,6 +57,7 @@ def conv(
     w: ConvWeight,
     *,
     overflow: Overflow,
+    bias: Array | None = None,
     pad: tuple[int, int, int, int] = (0, 0, 0, 0),
     strides: tuple[int, int] = (1, 1),
     dilations: tuple[int, int] = (1, 1),
@@ -69,6 +70,7 @@ def conv(
         w: what `conv_weight` made of it.
         overflow: as in `product_sum`; partial sums go through channels, then rows and columns of
             the kernel.  In Winograd's form, each of the four sums is watched.
+        bias: [O], added to the exact sums before they are rounded; where devices do is not known.
         pad: zeros before and after, in height and width.
         strides: of height and width.
         dilations: likewise.
@@ -90,13 +92,22 @@ def conv(
     if w.form == "winograd":
         if strides != (1, 1) or dilations != (1, 1):
             raise ShapeError("conv", "no Winograd form", got=f"strides {strides}", want="stride 1")
-        return np.stack([_winograd(image, w, overflow, threads) for image in padded])
+        return np.stack([_winograd(image, w, bias, overflow, threads) for image in padded])
     windows = sliding_window_view(padded, reach, axis=(2, 3))
     windows = windows[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
-    return np.stack([_direct(image, w, overflow, threads) for image in windows])
+    return np.stack([_direct(image, w, bias, overflow, threads) for image in windows])
 
 
-def _direct(windows: Array, w: ConvWeight, overflow: Overflow, threads: Threads | None) -> Array:
+def rounded_sums(sums: Array, bias: Array | None) -> Array:
+    """Exact sums [O,...] in fp64 plus a bias [O], rounded to fp16 as a product-sum is."""
+    if bias is not None:
+        sums = sums + bias.astype(np.float64).reshape(-1, *(1,) * (sums.ndim - 1))
+    return away(np.where(np.isnan(sums), 0.0, sums), ceiling=2.0**15)  # NaN: inf - inf
+
+
+def _direct(
+    windows: Array, w: ConvWeight, bias: Array | None, overflow: Overflow, threads: Threads | None
+) -> Array:
     """One image, as windows [C,H',W',h,w]."""
     high, wide = windows.shape[1:3]
     y = np.empty((w.shape[0], high, wide), np.float16)
@@ -104,12 +115,18 @@ def _direct(windows: Array, w: ConvWeight, overflow: Overflow, threads: Threads 
     for top in range(0, high, band):
         part = windows[:, top : top + band].transpose(0, 3, 4, 1, 2)  # [C,h,w,band,W']
         x = part.reshape(-1, part.shape[3] * wide)
-        sums = product_sum(w.parts[0], x, overflow=overflow, threads=threads)
+        if bias is None:
+            sums = product_sum(w.parts[0], x, overflow=overflow, threads=threads)
+        else:
+            exact = exact_sums(w.parts[0], x, overflow=overflow, threads=threads)
+            sums = rounded_sums(exact, bias)
         y[:, top : top + band] = sums.reshape(w.shape[0], -1, wide)
     return y
 
 
-def _winograd(padded: Array, w: ConvWeight, overflow: Overflow, threads: Threads | None) -> Array:
+def _winograd(
+    padded: Array, w: ConvWeight, bias: Array | None, overflow: Overflow, threads: Threads | None
+) -> Array:
     """One padded image [C,H,W] by F(2,3) along the width; the kernel's rows are done directly."""
     outer = w.shape[0]
     high, wide = padded.shape[1] - 2, padded.shape[2] - 2
@@ -130,6 +147,5 @@ def _winograd(padded: Array, w: ConvWeight, overflow: Overflow, threads: Threads
         with np.errstate(invalid="ignore"):
             even, odd = m[0] + m[1] + m[2], m[1] - m[2] - m[3]
         for start, sums in enumerate((even, odd)):
-            settled = np.where(np.isnan(sums), 0.0, sums)  # inf - inf
-            y[:, top : top + count, start::2] = away(settled, ceiling=2.0**15)
+            y[:, top : top + count, start::2] = rounded_sums(sums, bias)
     return y[:, :, :wide]

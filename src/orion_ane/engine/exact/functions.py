@@ -1,0 +1,133 @@
+"""What each op computes by a chip's rules, on fp16 values in fp32 arrays.
+
+What has a rule of its own is here; everything else is computed in fp32 and settled: rounded
+once, ties away, NaN as +0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orion_ane.ane.activation import activation_table
+from orion_ane.ane.numerics import Numerics
+from orion_ane.engine.exact.values import clamping, entered, flushing, settling
+from orion_ane.engine.functions import ROUNDS_NOTHING, Function, function_of
+from orion_ane.engine.half import narrow
+from orion_ane.ir.node import Node, Op
+from orion_ane.ops.arithmetic import Add, Binary, Mul, Pow, RealDiv, Sub
+from orion_ane.ops.curve import Curve, Sigmoid, Tanh
+from orion_ane.ops.foreign.activation import Softplus
+from orion_ane.ops.foreign.gates import SIGMOID as BY_SIGMOID
+from orion_ane.ops.foreign.gates import Gelu
+from orion_ane.ops.foreign.slices import SliceBySize, StridedSlice
+from orion_ane.ops.foreign.unary import Log, Round
+from orion_ane.ops.reduction import Softmax
+from orion_ane.ops.shape import Cast, Slice
+from orion_ane.types import Array, DType
+
+LOG_OF_ZERO = np.array(-45440, np.float32)
+SOFTPLUS_END = np.array(11.09, np.float32)  # from here on the native one gives 0
+
+_ZERO, _ONE = np.array(0, np.float32), np.array(1, np.float32)
+_HALF = np.array(0.5, np.float32)
+_LOWEST = np.array(np.finfo(np.float32).min)
+
+
+def exact_function(node: Node, rules: Numerics) -> Function:
+    """The function that computes a node, but a product, from operands that are never NaN.
+
+    Its results are of the node's type: nothing has to be rounded after it.
+    """
+    types = (node.type, *(arg.type for arg in node.args))
+    if all(of.dtype is not DType.FP16 for of in types):
+        return function_of(node)  # fp32 and whole numbers: no rule is known
+    function = _computed(node)
+    if rules.subnormals.value == "flushed" and isinstance(node.op, Binary | Curve | Pow):
+        function = flushing(function)
+    return _clamped(node, function, rules)
+
+
+def _computed(node: Node) -> Function:
+    match node.op:
+        case Add() | Sub() | Mul() if node.type.dtype is DType.FP16:
+            return _elementwise(node.op)
+        case Sigmoid() | Tanh() | Gelu() if getattr(node.op, "mode", "") != BY_SIGMOID:
+            return _by_table(node.op.name)
+    function = _with_its_own_infinities(node)
+    if node.type.dtype is not DType.FP16 or isinstance(node.op, ROUNDS_NOTHING):
+        return function
+    return settling(function)
+
+
+def _elementwise(op: Op) -> Function:
+    from orion_ane.engine.macs import elementwise
+
+    kernels: dict[type[Op], Function] = {
+        Add: elementwise.add,
+        Sub: elementwise.subtract,
+        Mul: elementwise.multiply,
+    }
+    return kernels[type(op)]
+
+
+def _by_table(name: str) -> Function:
+    table = activation_table(name).by_bits.astype(np.float32)
+    return lambda x: table[narrow(x).view(np.uint16)]
+
+
+def _with_its_own_infinities(node: Node) -> Function:
+    """What the op computes in fp32, with the values that are reported of a device."""
+    function = function_of(node)
+    match node.op:
+        case Cast() if node.args[0].type.dtype.is_float:
+            return lambda x: entered(function(x))
+        case RealDiv():
+            return lambda x, y: np.divide(x, np.add(y, _ZERO))  # -0 divides as +0
+        case Softmax(axis=axis):
+            return _softmax(axis)
+        case Log():
+            return lambda x: _log(function(x))
+        case Softplus():
+            return lambda x: np.where(x >= SOFTPLUS_END, _ZERO, function(x))
+        case Round():
+            return _round
+    return function
+
+
+def _softmax(axis: int) -> Function:
+    def softmax(x: Array) -> Array:
+        top = np.maximum(x.max(axis, keepdims=True), _LOWEST)  # a row of nothing but -inf: zeros
+        below = np.subtract(x, top)
+        e: Array = np.exp(np.where(np.isnan(below), _ZERO, below))  # inf - inf
+        return np.divide(e, np.maximum(e.sum(axis, keepdims=True), _ONE))
+
+    return softmax
+
+
+def _log(y: Array) -> Array:
+    """Of 0 a finite number, of infinity 0."""
+    return np.where(np.isneginf(y), LOG_OF_ZERO, np.where(np.isposinf(y), _ZERO, y))
+
+
+def _round(x: Array) -> Array:
+    """Ties away; and from 1024 to 2048 by one too far (#116): a half is added in fp16."""
+    size = np.abs(x)
+    whole = np.floor(size)
+    whole += (size - whole >= _HALF) | ((size >= 1024) & (size < 2048))
+    return np.copysign(whole, x)
+
+
+def _clamped(node: Node, function: Function, rules: Numerics) -> Function:
+    """Slices of the last axis that do not begin at 0 pass a narrow format on some chips."""
+    limit: Any = rules.slice_limit.value
+    if limit is None or node.type.dtype is not DType.FP16 or not node.type.rank:
+        return function
+    match node.op:
+        case Slice(begin=begin) | StridedSlice(begin=begin) if begin[-1] != 0:
+            return clamping(function, limit)
+        case SliceBySize():
+            clamped = clamping(function, limit)
+            return lambda x, begin: clamped(x, begin) if begin[-1] != 0 else function(x, begin)
+    return function

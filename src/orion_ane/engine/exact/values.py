@@ -1,0 +1,60 @@
+"""Values as the ANE has them: what enters, what a computation leaves, what is too small."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orion_ane.ane.rounding import SMALLEST_NORMAL, away
+from orion_ane.engine.functions import Function
+from orion_ane.engine.half import KERNEL_ELEMENTS
+from orion_ane.types import Array
+
+_INF, _ZERO = np.array(np.inf, np.float32), np.array(0, np.float32)
+
+
+def entered(x: Array) -> Array:
+    """fp16 values in fp32 of which none is NaN: that counts as +inf.  x may be changed."""
+    odd = np.isnan(x)
+    if odd.any():
+        x = np.where(odd, _INF, x)
+    return x
+
+
+def settled(x: Array) -> Array:
+    """Results in fp32, rounded to fp16 once, ties away; what is indeterminate is +0.
+
+    x may be changed; it is nobody else's.
+    """
+    if x.size < KERNEL_ELEMENTS:
+        return away(np.where(np.isnan(x), _ZERO, x)).astype(np.float32)
+    from orion_ane.engine.exact import kernels
+
+    flat = x.ravel(order="K")  # a view: a fresh result is dense, in some order of its axes
+    kernels.settle(flat, flat.view(np.uint32))
+    return x if flat.base is not None else flat.reshape(x.shape)
+
+
+def settling(function: Function) -> Function:
+    """The function, its results settled."""
+    return lambda *args: settled(np.asarray(function(*args), np.float32))
+
+
+def flushing(function: Function) -> Function:
+    """The function, with 0 for operands and results below 2^-14."""
+    return lambda *args: _flushed(function(*map(_flushed, args)))
+
+
+def clamping(function: Function, limit: float) -> Function:
+    """The function, with results of a larger magnitude infinite."""
+
+    def clamped(*args: Array) -> Array:
+        y = function(*args)
+        return np.where(np.abs(y) > limit, np.copysign(_INF, y), y)
+
+    return clamped
+
+
+def _flushed(x: Array) -> Array:
+    if x.dtype != np.float32:
+        return x
+    return np.where(np.abs(x) < SMALLEST_NORMAL, np.copysign(_ZERO, x), x)

@@ -1,0 +1,103 @@
+"""The tape of a graph: constants resolved and folded, values in slots, functions chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orion_ane.engine.functions import Function
+from orion_ane.engine.known import Known
+from orion_ane.engine.matmul import conv1x1_by_input, matmul
+from orion_ane.engine.products import conv1x1
+from orion_ane.engine.tape import Slots, Step, Tape, drop, finisher, step_of
+from orion_ane.engine.threads import Threads
+from orion_ane.ir.graph import Graph
+from orion_ane.ir.node import Node
+from orion_ane.ops.linear import Conv1x1, Matmul
+from orion_ane.types import Array, DType
+
+
+class Lowering:
+    """A graph on its way to a tape; `known` says how its values are rounded."""
+
+    def __init__(self, graph: Graph, known: Known, threads: Threads) -> None:
+        self.graph, self.threads = graph, threads
+        self.known = known
+        self.constants = self.known.constants
+        self.slots: Slots = []
+        self.slot: dict[Node, int] = {}
+
+    def tape(self) -> Tape:
+        """The tape that computes all outputs."""
+        with np.errstate(all="ignore"):
+            computed = [node for node in self.graph.nodes if self.known.is_computed(node)]
+        calls = [(node, *self._call(node)) for node in computed]
+        last = {arg: i for i, (_, _, args) in enumerate(calls) for arg in args}
+        outputs = {name: self.known.origin(node) for name, node in self.graph.outputs.items()}
+        last.update(dict.fromkeys(outputs.values(), len(calls)))
+        inputs = [
+            (name, self._new_slot(node), node.type.dtype is DType.FP16)
+            for name, node in self.graph.inputs.items()
+            if node in last
+        ]
+        entering = [step for _, slot, is_half in inputs for step in self._entering(slot, is_half)]
+        steps = entering + self._steps(calls, last)
+        finished = [
+            (name, self._slot_of(node), self._finisher(name, node, list(outputs.values())))
+            for name, node in outputs.items()
+        ]
+        return Tape(self.slots, steps, inputs=inputs, outputs=finished, threads=self.threads)
+
+    # Functions and slots
+
+    def _entering(self, slot: int, is_half: bool) -> list[Step]:
+        """What is done to an input before all else."""
+        del slot, is_half
+        return []
+
+    def _call(self, node: Node) -> tuple[Function, tuple[Node, ...]]:
+        """The function that computes the node, and the values it takes from slots."""
+        args = tuple(map(self.known.origin, node.args))
+        types = tuple(arg.type for arg in node.args)
+        match node.op:
+            case Conv1x1() if args[1] in self.constants:
+                return conv1x1(types[0], self.constants[args[1]], self.threads), args[:1]
+            case Conv1x1():
+                return conv1x1_by_input(types[0], types[1], self.threads), args
+            case Matmul() as op:
+                return matmul(node, op, self.threads), args
+        return self.known.function(node), args
+
+    def _new_slot(self, node: Node, value: Array | None = None) -> int:
+        self.slot[node] = len(self.slots)
+        self.slots.append(value)
+        return self.slot[node]
+
+    def _slot_of(self, node: Node) -> int:
+        if node not in self.slot and node in self.constants:
+            return self._new_slot(node, self.known.held(self.constants[node]))
+        return self.slot[node]
+
+    def _steps(
+        self, calls: list[tuple[Node, Function, tuple[Node, ...]]], last: dict[Node, int]
+    ) -> list[Step]:
+        """The calls as steps, and what lets go of each value right after its last use."""
+        steps: list[Step] = []
+        free: list[int] = []
+        for i, (node, function, args) in enumerate(calls):
+            slots = [self._slot_of(arg) for arg in args]
+            dying = [a for a in dict.fromkeys(args) if last[a] == i and a not in self.constants]
+            free.extend(self.slot[arg] for arg in dying)
+            if free:
+                self.slot[node] = free.pop()  # a dying operand's, if there is one
+            else:
+                self._new_slot(node)
+            steps.append(step_of(function, self.slot[node], slots, self.known.rounder(node)))
+            steps.extend(drop(self.slot[a]) for a in dying if self.slot[a] != self.slot[node])
+        return steps
+
+    def _finisher(self, name: str, node: Node, outputs: list[Node]) -> Function:
+        """What makes the array of the output `name` of the value of `node`."""
+        return finisher(
+            is_half=self.graph.outputs[name].type.dtype is DType.FP16,
+            is_shared=node.op.name == "input" or node in self.constants or outputs.count(node) > 1,
+        )
