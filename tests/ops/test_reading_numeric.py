@@ -89,9 +89,20 @@ def test_a_lone_constant_of_a_product_takes_the_other_sides_float_type():
     y = read("matmul", x=x, y=w)
     assert (y.type, y.args[1].op.name) == (typed("fp16[2,4]"), "cast")
     assert read("matmul", x=w, y=input_("y", typed("fp16[4,2]"))).type == typed("fp16[3,2]")
-    for other in (input_("y", typed("fp32[3,4]")), weight("i", typed("int32[3,4]"))):
-        with pytest.raises(ShapeError, match="matmul: element types differ"):
-            read("matmul", x=x, y=other)
+    with pytest.raises(ShapeError, match="matmul: element types differ"):
+        read("matmul", x=x, y=input_("y", typed("fp32[3,4]")))
+
+
+def test_integers_and_floats_are_multiplied_in_floats_where_one_side_is_constant():
+    x, n = input_("x", typed("fp32[1,2]")), input_("n", typed("int32[1,2]"))
+    whole, halves = const([[1], [3]], DType.INT32), const([[0.5], [0.25]], FP32)
+    y = read("matmul", x=x, y=whole)
+    assert value_of(y, {x: np.float32([[0.5, 0.5]])}).tolist() == [[2.0]]
+    y = read("matmul", x=n, y=halves)
+    assert y.type == typed("int32[1,1]")
+    assert value_of(y, {n: np.int32([[3, 1]])}).tolist() == [[1]]
+    w = const([[1, 3]], DType.INT32)
+    assert value_of(read("linear", x=x, weight=w), {x: np.float32([[1, 0.5]])}).tolist() == [[2.5]]
 
 
 def test_a_norm_without_scale_and_offset_has_ones_and_zeros():

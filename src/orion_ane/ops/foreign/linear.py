@@ -14,7 +14,7 @@ from orion_ane.ops.leaf import const
 from orion_ane.ops.linear import matmul
 from orion_ane.ops.rules import ARITHMETIC, typed, want_count, want_dtypes, want_same_dtype
 from orion_ane.ops.shape import cast, reshape
-from orion_ane.types import Array, TensorType
+from orion_ane.types import Array, DType, TensorType
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,16 @@ class Linear(Op, name="linear"):
         x, w, bias = args.node("x"), args.node("weight"), args.maybe("bias")
         if bias is None:
             bias = const(np.zeros(w.type.shape[:1]), w.type.dtype)
-        return Node(cls(), (x, fitted(w, x), fitted(bias, x)))
+        return Node(cls(), (x, numeric(w, x), numeric(bias, x)))
 
 
 def fitted(v: Node, x: Node) -> Node:
     """`v` in x's float type: from iOS17 on constants may have a float type of their own."""
     both = v.type.dtype.is_float and x.type.dtype.is_float
     return cast(v, x.type.dtype) if both and v.type.dtype is not x.type.dtype else v
+
+
+def numeric(v: Node, x: Node) -> Node:
+    """As `fitted`, and integers as floats: since iOS17 products take constants of any number."""
+    is_mixed = v.type.dtype is DType.INT32 and x.type.dtype.is_float
+    return cast(v, x.type.dtype) if is_mixed else fitted(v, x)
