@@ -49,6 +49,27 @@ def test_a_second_process_compiles_nothing_A17(cache, tmp_path):
     assert second["ids"] == first["ids"]
 
 
+def test_two_processes_at_once_find_or_make_the_same(cache, tmp_path):
+    model = toy_gpt2(tmp_path / "m")
+    command = [sys.executable, "-m", "orion_ane", "generate", "--model", str(model), "--json"]
+    options = ["--prompt", "ab", "--max-tokens", "3", "--device", "cpu"]
+    both = [
+        subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    found = []
+    for process in both:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0
+        assert "cache" not in err
+        found.append(json.loads(out)["ids"])
+    third = generated(model)
+    assert found == [third["ids"]] * 2
+    assert third["compiles"] == 0
+
+
 def test_with_one_weight_changed_only_its_program_is_compiled_A17(cache, tmp_path, monkeypatch):
     model = toy_gpt2(tmp_path / "m")
     before = once(model)

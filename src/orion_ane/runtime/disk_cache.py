@@ -33,16 +33,22 @@ _log = logging.getLogger("orion_ane")
 
 
 def cache_root() -> Path | None:
-    """Where entries lie: ORION_CACHE, else `orion-ane` in the user's cache; None where off."""
+    """Where entries lie: ORION_CACHE, else `orion-ane` in the user's cache.
+
+    None where it is off, or the user has no home.
+    """
     chosen = os.environ.get("ORION_CACHE", "")
     if chosen.lower() == OFF:
         return None
     user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "orion-ane"
-    return Path(os.path.expandvars(chosen or user)).expanduser()
+    try:
+        return Path(os.path.expandvars(chosen or user)).expanduser()
+    except RuntimeError:  # no home
+        return None
 
 
 def default_cache() -> DiskCache | None:
-    """The user's cache, or None where ORION_CACHE is `off`."""
+    """The user's cache, or None where there is none."""
     root = cache_root()
     return None if root is None else DiskCache(root)
 
@@ -65,6 +71,12 @@ def tool_identity(*parts: str) -> str:
         status = file.stat()
         digest.update(f"\0{inner.as_posix()}\0{status.st_size}\0{status.st_mtime_ns}".encode())
     return digest.hexdigest()
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Say what would be said again at each entry."""
+    _log.warning(message)
 
 
 def key_of(tool: str, *parts: str) -> str:
@@ -114,7 +126,7 @@ class DiskCache:
                 fill(made)
         except (ConfigError, OSError) as error:
             if not folder.is_dir():  # else another process was faster
-                _log.warning("the cache in %s cannot be written: %s", self.root, error)
+                _warn_once(f"the cache in {self.root} cannot be written: {error.args[-1]}")
         self._make_room(folder)
 
     def drop(self, key: str, why: object) -> None:

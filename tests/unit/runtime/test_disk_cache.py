@@ -95,7 +95,9 @@ def test_a_place_that_cannot_be_written_costs_a_warning(tmp_path, caplog):
     cache = DiskCache(tmp_path / "file")
     with caplog.at_level(logging.WARNING):
         keep(cache, "a")
-    assert "cannot be written" in caplog.text
+        keep(cache, "b")
+    (record,) = caplog.records
+    assert "cannot be written" in record.getMessage()
     assert cache.find("a") is None
 
 
@@ -143,6 +145,9 @@ def test_the_place_is_the_users_choice(monkeypatch, tmp_path):
     monkeypatch.delenv("ORION_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_root() == tmp_path / "orion-ane"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # a user without a home
+    assert default_cache() is None
     for off in ("off", "OFF"):
         monkeypatch.setenv("ORION_CACHE", off)
         assert default_cache() is None
