@@ -142,7 +142,7 @@ class _Walk:
                 what = self._of_met(x, known, y)
             if what:
                 self.tell(where, what, self.a.spot(x, user_x), self.b.spot(y, user_y))
-            if known is None and type(x.op) is type(y.op) and len(x.args) == len(y.args):
+            if known is None and not is_leaf and _is_alike(x, y):
                 pairs = list(zip(x.args, y.args, strict=True))
                 stack.extend((m, n, x, y) for m, n in reversed(pairs))
 
@@ -208,6 +208,12 @@ class _Walk:
                     for side, nodes in ((self.a, ours), (self.b, theirs))
                 ]
                 self.tell(where, what, *spots)
+
+
+def _is_alike(x: Node, y: Node) -> bool:
+    """Whether operands of two ops belong together: the op is the same, or takes the same types."""
+    same_types = [arg.type for arg in x.args] == [arg.type for arg in y.args]
+    return len(x.args) == len(y.args) and (type(x.op) is type(y.op) or same_types)
 
 
 def _matched(

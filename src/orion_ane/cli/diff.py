@@ -38,7 +38,7 @@ def diff(*, a: Path, b: Path, as_json: bool) -> int:
     else:
         for difference in found:
             show(_told(difference))
-    say(f"{len(found)} differences" if found else "the same")
+    say(f"{len(found)} difference{'s' * (len(found) != 1)}" if found else "the same")
     return 1 if found else 0
 
 

@@ -78,6 +78,17 @@ def test_each_of_several_differences_is_told():
     assert len(diff(DEVICE, other)) == 2
 
 
+def test_operands_of_another_op_are_compared_where_they_belong_together():
+    other = SHORT.replace("mul(", "add(").replace("0.5", "0.25")
+    assert whats(SHORT, other) == [
+        "another op: mul against add",
+        "constant differs: 0.5 against 0.25",
+    ]
+    assert whats(SHORT, SHORT.replace("tanh(x=second)", "mul(x=second, y=2.0)")) == [
+        "another op: tanh against mul"
+    ]
+
+
 def test_parameters_are_named_with_both_values():
     def softmax(axis: int) -> str:
         return (
