@@ -24,9 +24,11 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
+from orion_ane.engine import lower
 from orion_ane.errors import OrionError, ShapeError
 from orion_ane.interop.coreml import UnsupportedError, read_package
-from orion_ane.runtime.portable import PortableBackend, PortableProgram
+from orion_ane.mil import Program, parse_graph
+from orion_ane.runtime.portable import weights_of
 
 TOLERANCE = 2e-3
 """The most that `atol` and `rtol` may be."""
@@ -40,11 +42,20 @@ logging.getLogger("coremltools").setLevel(logging.CRITICAL)
 warnings.simplefilter("ignore")
 
 
-class Device(PortableBackend):
-    """The `cpu` backend, rounding each fp16 value once: fp32 is how every op computes."""
+class Loaded:
+    """A program on the engine, from its text and bytes; each fp16 value is rounded once."""
 
-    name = "cpu"
-    numerics = "fp16"
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        graph = parse_graph(program.text)
+        arrays = weights_of(graph, program.weights)
+        self._tape = lower(graph, arrays, numerics="fp16", threads=1)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name."""
+        ports = self.program
+        found = self._tape.run({port.symbol: inputs[port.name] for port in ports.inputs})
+        return {port.name: found[port.symbol] for port in ports.outputs}
 
 
 class Model:
@@ -56,7 +67,7 @@ class Model:
         self, path: str, units: str, function: str, hints: Mapping[str, str], asset: object = None
     ) -> None:
         self._function, self._path = function or None, path
-        self._loaded: PortableProgram | None = None
+        self._loaded: Loaded | None = None
         self._problem: OrionError | None = None
         self._images: list[str] = []
         self._is_network = Path(path).is_file()  # an ML Program is a folder
@@ -66,10 +77,10 @@ class Model:
         except OrionError as error:
             self._problem = error
 
-    def _load(self, shapes: Mapping[str, tuple[int, ...]]) -> PortableProgram:
-        return Device(threads=1).compile(read_package(self._path, shapes).program(self._function))
+    def _load(self, shapes: Mapping[str, tuple[int, ...]]) -> Loaded:
+        return Loaded(read_package(self._path, shapes).program(self._function))
 
-    def _for(self, data: Mapping[str, Any]) -> PortableProgram:
+    def _for(self, data: Mapping[str, Any]) -> Loaded:
         """What runs on these inputs: sizes that the package leaves open are theirs."""
         if self._problem is not None and self._problem.where == "dynamic shapes":
             shapes = {name: np.shape(value) for name, value in data.items()}
