@@ -91,7 +91,7 @@ ROWS = {
         (
             ok(ReverseSequence(1, 0), "T[2,4]", Operand("int32[2]", 0.0, 4.0)),
             ok(ReverseSequence(0, -1), "T[3,2,2]", Operand("int32[2]", 0.0, 3.0)),
-            ok(ReverseSequence(1, 2), "T[1,3,2]", Operand("uint8[2]", 0.0, 5.0)),
+            ok(ReverseSequence(1, 2), "T[1,3,2]", Operand("int8[2]", 0.0, 5.0)),
         ),
         (
             bad(
