@@ -126,6 +126,18 @@ def test_damaged_entries_are_dropped_and_made_anew(cache, tmp_path, caplog):
         assert once(model).ids == want.ids
 
 
+@pytest.mark.parametrize("name", ["body-0.bin", "head.bin", "model.mil", "entry.json"])
+def test_damage_of_any_file_is_seen(cache, tmp_path, caplog, name):
+    model = quantised(tmp_path / "m.gguf")
+    want = once(model)
+    file = next(cache.rglob(name))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert once(model).ids == want.ids
+    assert "damaged entry of the cache is dropped" in caplog.text
+
+
 def quantised(path: Path) -> Path:
     """A Llama of one layer in Q8_0, without a tokenizer."""
     rng = np.random.default_rng(5)
