@@ -29,13 +29,17 @@ def compiled(
 
     Args:
         parallel: whether it has loops for several threads.
-        is_part: whether other kernels alone call it, so that it is not kept on disk by itself.
+        is_part: whether other kernels alone call it, so that it is not kept on disk by itself and
+            nothing is compiled that Python could call it by: it must not.
         fastmath: what LLVM may assume of its arithmetic.
         sources: other files that its code is made from; a change there makes it compile anew.
     """
 
     def decorate(function: F) -> F:
-        kernel = numba.njit(function, parallel=parallel, fastmath=set(fastmath), nogil=True)
+        options: dict[str, Any] = {"parallel": parallel, "fastmath": set(fastmath), "nogil": True}
+        if is_part:  # Python does not call it: a part less to compile
+            options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        kernel = numba.njit(function, **options)
         if not is_part:
             with suppress(RuntimeError):  # numba finds no directory that it can write
                 kernel._cache = _Cache(function, sources)  # noqa: SLF001 - what cache=True does

@@ -81,6 +81,13 @@ class Threads:
         for _ in _pool(self.count).map(task, parts):
             pass
 
+    def all(self, task: Callable[[], None], count: int) -> None:
+        """Run `task` in this thread and, at about the same time, in others: `count` in all."""
+        others = [_pool(self.count).submit(task) for _ in range(count - 1)]
+        task()
+        for other in others:
+            other.result()
+
 
 def processors() -> int:
     """How many processors this process may use."""

@@ -35,7 +35,7 @@ def test_a_kernel_is_kept_on_disk_and_a_part_of_others_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    compiled(is_part=True)(double)(np.float64(1))
+    compiled(is_part=True)(double).compile((numba.float64,))
     assert not list(tmp_path.rglob("*.nbc"))
     compiled()(double)(np.float64(1))
     assert list(tmp_path.rglob("*.nbc"))

@@ -1,0 +1,372 @@
+"""Graph to commands, one or a few an op; what only moves elements becomes a view."""
+
+from __future__ import annotations
+
+from math import prod
+
+from orion_ane.engine.functions import ROUNDS_NOTHING
+from orion_ane.engine.known import Known
+from orion_ane.engine.plan.commands import Buffer, Command, Shape, Step, View, packed, whole
+from orion_ane.engine.plan.layout import COLUMNS, Do, Fold, Kind
+from orion_ane.ir.graph import Graph
+from orion_ane.ir.node import Node, Op
+from orion_ane.ops.arithmetic import Add, GreaterEqual, Maximum, Mul, RealDiv, Select, Sub
+from orion_ane.ops.curve import Clip, Exp, Neg, Relu, Rsqrt, Sigmoid, Sqrt, Tanh
+from orion_ane.ops.linear import Conv1x1, Matmul
+from orion_ane.ops.reduction import ReduceMax, ReduceMean, ReduceSum, Softmax
+from orion_ane.ops.shape import Cast, Concat, Pad, Reshape, Slice, Transpose
+from orion_ane.types import DType
+
+THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
+SMALL_PRODUCT = 1 << 20  # multiply-adds: below, BLAS has kernels that sum each column otherwise
+BLAS_COLUMNS = 16  # of whose multiples each column is summed alike
+
+_ELEMENTWISE: dict[type[Op], Do] = {
+    Add: Do.ADD,
+    Sub: Do.SUB,
+    Mul: Do.MUL,
+    RealDiv: Do.DIV,
+    Maximum: Do.MAXIMUM,
+    GreaterEqual: Do.AT_LEAST,
+    Select: Do.CHOOSE,
+    Relu: Do.RELU,
+    Neg: Do.NEG,
+    Exp: Do.EXP,
+    Tanh: Do.TANH,
+    Sigmoid: Do.SIGMOID,
+    Sqrt: Do.SQRT,
+    Rsqrt: Do.RSQRT,
+    Clip: Do.CLIP,
+    Cast: Do.COPY,
+}
+_FOLDS: dict[type[Op], Fold] = {
+    ReduceSum: Fold.SUM,
+    ReduceMean: Fold.MEAN,
+    ReduceMax: Fold.MAX,
+}
+
+
+class NoCommand(Exception):  # noqa: N818 - no error: the tape runs such a graph
+    """An op that no command computes."""
+
+
+class Builder:
+    """The commands of a graph, in its order, and where its ports and constants are."""
+
+    def __init__(self, graph: Graph, known: Known) -> None:
+        self.graph, self.known = graph, known
+        self.commands: list[Command] = []
+        self.constants: list[Node] = []
+        self.inputs: dict[str, Buffer] = {}
+        self.outputs: dict[str, Buffer] = {}
+        self._views: dict[Node, View] = {}
+
+    def build(self) -> None:
+        """Fill the lists.
+
+        Raises:
+            NoCommand: an op has no command.
+        """
+        names = {node: name for name, node in self.graph.inputs.items()}
+        for node in self.graph.nodes:
+            if node in names:
+                self._input(names[node], node)
+            elif self.known.is_computed(node):
+                self._views[node] = self._computed(node)
+        for name, node in self.graph.outputs.items():
+            self._output(name, node)
+
+    def _input(self, name: str, node: Node) -> None:
+        _want_float(node)
+        half = node.type.dtype is DType.FP16
+        buffer = Buffer(node.type.elements, "input", name, is_half=half)
+        self.inputs[name] = buffer
+        self._views[node] = whole(buffer, node.type.shape)
+
+    def _output(self, name: str, node: Node) -> None:
+        _want_float(node)
+        half = node.type.dtype is DType.FP16
+        view = self._view(node)
+        taken = view.buffer.place != "arena" or not view.is_whole
+        if not half and not taken:
+            view.buffer.place, view.buffer.name = "output", name
+            self.outputs[name] = view.buffer
+            return
+        buffer = Buffer(view.elements, "output", name, is_half=half)
+        self.outputs[name] = buffer
+        self._copy(view, whole(buffer, view.shape))
+
+    def _view(self, node: Node) -> View:
+        """Where the value of a node is."""
+        node = self.known.origin(node)
+        if node in self._views:
+            return self._views[node]
+        if not node.type.dtype.is_float:
+            raise NoCommand
+        constant = self.known.constants[node]
+        half = constant.dtype.itemsize == 2
+        buffer = Buffer(constant.size, "constant", str(len(self.constants)), is_half=half)
+        self.constants.append(node)
+        self._views[node] = whole(buffer, node.type.shape)
+        return self._views[node]
+
+    # Ops
+
+    def _computed(self, node: Node) -> View:
+        op, args = node.op, [self._view(arg) for arg in node.args]
+        if type(op) in _ELEMENTWISE:
+            return self._elementwise(node, args)
+        if type(op) in _FOLDS:
+            return self._reduced(node, args[0], _FOLDS[type(op)])
+        match op:
+            case Reshape(shape=shape):
+                return self._packed(args[0]).reshaped(shape)
+            case Transpose(perm=perm):
+                return args[0].permuted(perm)
+            case Slice(begin=begin, end=end):
+                return args[0].cut(begin, end)
+            case Concat(axis=axis):
+                return self._concat(node, args, axis)
+            case Pad(before=before):
+                return self._pad(node, args[0], before)
+            case Softmax(axis=axis):
+                return self._softmax(node, args[0], axis % node.type.rank)
+            case Conv1x1():
+                return self._convolution(node, *args)
+            case Matmul(tx=tx, ty=ty):
+                return self._product(node, *args, tx=tx, ty=ty)
+        raise NoCommand
+
+    def _elementwise(self, node: Node, args: list[View]) -> View:
+        op = node.op
+        if isinstance(op, Cast):
+            _want_float(node.args[0])
+        if not isinstance(op, GreaterEqual):
+            _want_float(node)
+        if isinstance(op, GreaterEqual):
+            _want_float(node.args[0])
+        if not isinstance(op, Select) and any(arg.type.dtype is DType.BOOL for arg in node.args):
+            raise NoCommand
+        out = self._new(node.type.shape)
+        reads = tuple(arg.stretched(node.type.shape) for arg in args)
+        numbers: tuple[float, ...] = ()
+        if isinstance(op, Clip):
+            numbers = (op.lo, op.hi)
+        elif isinstance(op, Rsqrt):
+            numbers = (op.eps,)
+        self._tape(Step(_ELEMENTWISE[type(op)], reads, out, self._rounds(node), numbers))
+        return out
+
+    def _reduced(self, node: Node, x: View, fold: Fold) -> View:
+        _want_float(node)
+        axes = sorted(axis % node.args[0].type.rank for axis in node.op.axes)  # type: ignore[attr-defined]  # a Reduction
+        x, order = self._rows_of(x, axes)
+        outer, rows, inner = order
+        out = self._new(node.type.shape)
+        self._jobs(Kind.REDUCE, node, x, out, (rows, inner, fold), outer)
+        return out
+
+    def _rows_of(self, x: View, axes: list[int]) -> tuple[View, tuple[int, int, int]]:
+        """The value packed, its axes `axes` side by side, and the sizes before, of and after."""
+        first = axes[0]
+        if axes != list(range(first, first + len(axes))):
+            rest = [axis for axis in range(len(x.shape)) if axis not in axes]
+            x = x.permuted((*rest, *axes))
+            rows = prod(x.shape[len(rest) :])
+            return self._packed(x, single=True), (x.elements // rows, rows, 1)
+        rows = prod(x.shape[axis] for axis in axes)
+        outer = prod(x.shape[:first])
+        return self._packed(x, single=True), (outer, rows, x.elements // outer // rows)
+
+    def _softmax(self, node: Node, x: View, axis: int) -> View:
+        """Along the last axis, which `axis` becomes."""
+        order = (*(i for i in range(len(x.shape)) if i != axis), axis)
+        moved = self._packed(x.permuted(order), single=True)
+        out = self._new(moved.shape)
+        size = moved.shape[-1]
+        self._jobs(Kind.SOFTMAX, node, moved, out, (size, 1), x.elements // size, weight=16)
+        return out.permuted(tuple(order.index(i) for i in range(len(order))))
+
+    def _jobs(
+        self,
+        kind: Kind,
+        node: Node,
+        x: View,
+        out: View,
+        sizes: tuple[int, ...],
+        outer: int,
+        weight: int = 1,
+    ) -> None:
+        jobs = outer * -(-sizes[1] // COLUMNS)
+        cost = x.elements * weight
+        self.commands.append(
+            Command(kind, (x,), (out,), sizes, self._rounds(node), cost=cost, total=jobs)
+        )
+
+    def _concat(self, node: Node, parts: list[View], axis: int) -> View:
+        _want_float(node)
+        out = self._new(node.type.shape)
+        start = 0
+        for part in parts:
+            begin, end = [0] * node.type.rank, list(node.type.shape)
+            begin[axis], end[axis] = start, start + part.shape[axis]
+            start = end[axis]
+            self._copy(part, out.cut(tuple(begin), tuple(end)))
+        return out
+
+    def _pad(self, node: Node, x: View, before: Shape) -> View:
+        _want_float(node)
+        return self._padded(x, node.type.shape, before)
+
+    def _padded(self, x: View, shape: Shape, before: Shape) -> View:
+        """The value amid zeros: those are written piece by piece, so that nothing is twice."""
+        out = self._new(shape)
+        zero = View(_ZERO, (1,), (0,))
+        inner_begin, inner_end = [0] * len(shape), list(shape)
+        for axis, (b, n, size) in enumerate(zip(before, x.shape, shape, strict=True)):
+            for start, stop in ((0, b), (b + n, size)):
+                if start < stop:
+                    begin, end = list(inner_begin), list(inner_end)
+                    begin[axis], end[axis] = start, stop
+                    part = out.cut(tuple(begin), tuple(end))
+                    self._copy(View(zero.buffer, part.shape, (0,) * len(shape)), part)
+            inner_begin[axis], inner_end[axis] = b, b + n
+        self._copy(x, out.cut(tuple(inner_begin), tuple(inner_end)))
+        return out
+
+    # Products
+
+    def _convolution(self, node: Node, x: View, w: View) -> View:
+        n, inner, h, s = x.shape
+        outer, columns = node.type.shape[1], n * h * s
+        matrix = self._packed(w).reshaped((outer, inner))
+        side = x.permuted((1, 0, 2, 3))
+        y = self._by_weight(node, matrix, side, inner, outer, columns)
+        return _split(y, (outer, n, h, s)).permuted((1, 0, 2, 3))
+
+    def _by_weight(
+        self, node: Node, w: View, x: View, inner: int, outer: int, columns: int
+    ) -> View:
+        """w [O,I] times x, its axes [I, ...columns]: [O, columns]."""
+        is_weight = w.buffer.place == "constant"
+        if is_weight and columns <= THIN_COLUMNS:
+            turned = x.permuted((1, 2, 3, 0))
+            x = self._packed(turned, single=True).reshaped((columns, inner))
+            out = self._new((outer, columns))
+            self._work(
+                Kind.ROWS, (w, x), out, (inner, columns), node, outer, outer * inner * columns
+            )
+            return out
+        flat = self._packed(x).reshaped((inner, columns))
+        if outer * inner * columns <= SMALL_PRODUCT:
+            return self._matmul(node, w, flat, (outer, columns, inner))
+        wide = -(-columns // BLAS_COLUMNS) * BLAS_COLUMNS
+        flat = self._packed(flat, single=True)
+        if wide > columns:
+            flat = self._padded(flat, (inner, wide), (0, 0))
+        out = self._new((outer, wide))
+        w = w if is_weight else self._packed(w, single=True)
+        self._work(None, (w, flat), out, (), node, outer, outer * inner * wide)
+        return out if wide == columns else out.cut((0, 0), (outer, columns))
+
+    def _product(self, node: Node, x: View, y: View, *, tx: bool, ty: bool) -> View:
+        _want_float(node)
+        x, y = _turned(x) if tx else x, _turned(y) if ty else y
+        shape = node.type.shape
+        m, n, k = shape[-2], shape[-1], x.shape[-1]
+        x, y = x.stretched((*shape[:-2], m, k)), y.stretched((*shape[:-2], k, n))
+        if m * n * k > SMALL_PRODUCT and min(m, n) >= BLAS_COLUMNS:
+            x, y = self._wide_side(x), self._wide_side(y)
+            out = self._new(shape)
+            self._work(None, (x, y), out, (), node, 1, prod(shape) * k)
+            return out
+        return self._matmul(node, x, y, (m, n, k))
+
+    def _matmul(self, node: Node, x: View, y: View, sizes: Shape) -> View:
+        """Row by row in our own kernel, for any strides of x and y that it can follow."""
+        m, n, k = sizes
+        batch = x.shape[:-2]
+        out = self._new((*batch, m, n))
+        if y.strides[-1] != 1 and y.strides[-2] != 1 and n > 1 < k:
+            y = self._packed(_base(y)).stretched(y.shape)
+        self._work(
+            Kind.MATMUL, (x, _turned(y)), out, sizes, node, prod(batch) * m, prod(batch) * m * n * k
+        )
+        return out
+
+    def _wide_side(self, x: View) -> View:
+        """An operand that BLAS takes as it is: fp32, one of the last two axes packed."""
+        if not x.buffer.is_half and 1 in x.strides[-2:]:
+            return x
+        return self._packed(_base(x), single=True).stretched(x.shape)
+
+    # What all share
+
+    def _work(
+        self,
+        kind: Kind | None,
+        reads: tuple[View, ...],
+        out: View,
+        sizes: tuple[int, ...],
+        node: Node,
+        total: int,
+        cost: int,
+    ) -> None:
+        rounds = self._rounds(node)
+        self.commands.append(Command(kind, reads, (out,), sizes, rounds, cost=cost, total=total))
+
+    def _rounds(self, node: Node) -> bool:
+        is_half = node.type.dtype is DType.FP16
+        return self.known.rounds and is_half and not isinstance(node.op, ROUNDS_NOTHING)
+
+    def _new(self, shape: Shape) -> View:
+        return whole(Buffer(prod(shape)), shape)
+
+    def _tape(self, step: Step) -> None:
+        reads, out = step.reads, step.writes
+        self.commands.append(
+            Command(Kind.TAPE, reads, (out,), cost=_cost(step), total=out.elements, steps=[step])
+        )
+
+    def _copy(self, x: View, to: View) -> None:
+        self._tape(Step(Do.COPY, (x,), to))
+
+    def _packed(self, x: View, *, single: bool = False) -> View:
+        """The view, or a copy of it that lies row by row; fp32 if it must be `single`."""
+        if x.is_packed and not (single and x.buffer.is_half):
+            return x
+        out = self._new(x.shape)
+        self._copy(x, out)
+        return out
+
+
+_ZERO = Buffer(1, "constant", "zero")
+
+
+_DEAR = {Do.EXP: 8, Do.TANH: 12, Do.SIGMOID: 10, Do.SQRT: 2, Do.RSQRT: 4, Do.DIV: 2}
+
+
+def _cost(step: Step) -> int:
+    return step.writes.elements * _DEAR.get(step.do, 1)
+
+
+def _base(x: View) -> View:
+    """The view without what broadcasting repeats."""
+    end = tuple(1 if stride == 0 else size for size, stride in zip(x.shape, x.strides, strict=True))
+    return x.cut((0,) * len(end), end)
+
+
+def _turned(x: View) -> View:
+    """The last two axes in the other order."""
+    rank = len(x.shape)
+    return x.permuted((*range(rank - 2), rank - 1, rank - 2))
+
+
+def _split(y: View, shape: Shape) -> View:
+    """[O, columns] with the columns as several axes, whatever lies between rows."""
+    return View(y.buffer, shape, (y.strides[0], *packed(shape[1:])), y.offset)
+
+
+def _want_float(node: Node) -> None:
+    if not node.type.dtype.is_float:
+        raise NoCommand

@@ -1,0 +1,114 @@
+"""Where things stand in the rows of a plan: commands, views of memory, and steps of a tape.
+
+All three are tables of int64, since one compiled function reads them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+BLOCK = 1024  # elements of a register: 4 KiB, so that a few fit in the nearest cache
+REGISTER_BYTES = 4 * BLOCK
+COLUMNS = 64  # of a reduction over rows: what a thread sums side by side
+RANK = 5
+
+
+class Kind(IntEnum):
+    """What a command does."""
+
+    TAPE = 0
+    REDUCE = 1
+    SOFTMAX = 2
+    ROWS = 3
+    MATMUL = 4
+
+
+class At(IntEnum):
+    """Columns of a command."""
+
+    KIND = 0
+    WAIT = 1
+    """Whether all threads must have finished what was before."""
+    UNITS = 2
+    """What is dealt out among threads; 0: all of it is the first thread's."""
+    SIZE = 3
+    """Of a unit: elements of a tape, rows of a matmul, jobs of a reduction."""
+    TOTAL = 4
+    """Elements, rows or jobs in all."""
+    VIEW = 5
+    """The first of its views."""
+    STEP = 6
+    """The first step of its tape."""
+    STEPS = 7
+    ROUNDS = 8
+    """Whether results are rounded to fp16."""
+    A = 9
+    B = 10
+    C = 11
+    D = 12
+    E = 13
+
+
+class Of(IntEnum):
+    """Columns of a view."""
+
+    BASE = 0
+    OFFSET = 1
+    """Bytes from the base."""
+    IS_HALF = 2
+    SHAPE = 3
+    STRIDE = 8
+    """Elements from one to the next on each axis."""
+
+
+class In(IntEnum):
+    """Columns of a step.  An operand is a register, or a view v written -1 - v."""
+
+    DO = 0
+    TO = 1
+    X = 2
+    Y = 3
+    Z = 4
+    ROUNDS = 5
+    P = 6
+    Q = 7
+
+
+class Do(IntEnum):
+    """What a step does to a block."""
+
+    LOAD = 0
+    """A view of any strides to a register."""
+    STORE = 1
+    """A register to a view of any strides."""
+    FILL = 2
+    """A view of one element to a register that keeps it."""
+    COPY = 3
+    ADD = 4
+    SUB = 5
+    MUL = 6
+    DIV = 7
+    MAXIMUM = 8
+    AT_LEAST = 9
+    CHOOSE = 10
+    CLIP = 11
+    RELU = 12
+    NEG = 13
+    EXP = 14
+    TANH = 15
+    SIGMOID = 16
+    SQRT = 17
+    RSQRT = 18
+
+
+class Fold(IntEnum):
+    """What a reduction makes of a row."""
+
+    SUM = 0
+    MEAN = 1
+    MAX = 2
+
+
+COMMAND_COLUMNS = len(At)
+VIEW_COLUMNS = Of.STRIDE + RANK
+STEP_COLUMNS = len(In)

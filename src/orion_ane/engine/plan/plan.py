@@ -1,0 +1,207 @@
+"""Plan: a lowered graph as tables, run by one call for all that is between wide products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from orion_ane.engine.known import Known
+from orion_ane.engine.plan import run as kernels
+from orion_ane.engine.plan import wide
+from orion_ane.engine.plan.build import Builder
+from orion_ane.engine.plan.commands import Command, View
+from orion_ane.engine.plan.fuse import fused, scheduled
+from orion_ane.engine.plan.memory import Arena
+from orion_ane.engine.plan.phases import ALIGNMENT, arena, deal
+from orion_ane.engine.plan.table import Table
+from orion_ane.engine.threads import Threads
+from orion_ane.ir.graph import Graph
+from orion_ane.ops.leaf import Weight
+from orion_ane.types import Array
+
+_ARENA = Arena()
+_COUNTER_BYTES = 8 * kernels.COUNTERS
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Commands that one call runs."""
+
+    rows: Array
+    is_dealt: bool
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A product that BLAS computes."""
+
+    reads: tuple[View, View]
+    out: View
+    rounds: bool
+
+
+class Code:
+    """What a graph is lowered to, whatever its weights.
+
+    Raises:
+        NoCommand: an op has no command.
+    """
+
+    def __init__(self, graph: Graph, known: Known) -> None:
+        builder = Builder(graph, known)
+        builder.build()
+        commands = fused(scheduled(builder.commands))
+        deal(commands)
+        self.arena = arena(commands)
+        self.graph, self.constants = graph, builder.constants
+        self.inputs, self.outputs = builder.inputs, builder.outputs
+        places = [("constant", "zero")]
+        places += [("constant", str(i)) for i in range(len(self.constants))]
+        places += [("input", name) for name in self.inputs]
+        places += [("output", name) for name in self.outputs]
+        self.bases = {place: 1 + i for i, place in enumerate(places)}
+        self.rounds = known.rounds
+        read = {view.buffer for command in commands for view in command.reads}
+        self.read = [name for name, buffer in self.inputs.items() if buffer in read]
+        self.table = Table(commands, self.bases)
+        self.scratch = -(-self.table.scratch // ALIGNMENT) * ALIGNMENT
+        self.stretches = _stretches(commands, self.table)
+        self.is_dealt = any(isinstance(s, Stretch) and s.is_dealt for s in self.stretches)
+        self.commands = commands
+
+
+def _stretches(commands: list[Command], table: Table) -> list[Stretch | Wide]:
+    found: list[Stretch | Wide] = []
+    start = 0
+    for i, command in enumerate([*commands, None]):
+        if command is not None and command.kind is not None:
+            continue
+        if i > start:
+            is_dealt = any(c.units for c in commands[start:i])
+            found.append(Stretch(table.commands[start:i], is_dealt))
+        if command is not None:
+            x, y = command.reads
+            found.append(Wide((x, y), command.writes[0], command.rounds))
+        start = i + 1
+    return found
+
+
+class Plan:
+    """A graph with weights, ready to run."""
+
+    def __init__(self, code: Code, known: Known, threads: Threads) -> None:
+        self.code, self.threads = code, threads
+        self.is_shared = code.is_dealt and threads.count > 1
+        constants = [np.zeros(1, np.float32)]
+        constants += [_flat(known.constants[node]) for node in code.constants]
+        self.constants = constants
+        self._outputs = {name: node.type for name, node in code.graph.outputs.items()}
+
+    def with_weights(self, weights: Mapping[Weight, Array]) -> Plan:
+        """The same graph with other weights: nothing is lowered again.
+
+        Raises:
+            ShapeError: a weight has no array, or one of another type.
+        """
+        known = Known(weights, rounds=self.code.rounds)
+        for node in self.code.graph.nodes:
+            known.is_computed(node)
+        return Plan(self.code, known, self.threads)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by name, as new arrays.  `inputs` are of the ports' types and are kept.
+
+        One run at a time in a process: others wait.
+        """
+        outputs = {name: np.empty(of.shape, of.dtype.numpy) for name, of in self._outputs.items()}
+        self.bind(inputs, outputs).run()
+        return outputs
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Bound:
+        """The plan with its ports at certain arrays, to be run again and again.
+
+        Args:
+            inputs: an array for each input; at each run those that are packed are read where
+                they are, others as they are now.
+            outputs: a packed array for each output, no part of which is an input.
+        """
+        return Bound(self, inputs, outputs)
+
+
+class Bound:
+    """A plan and the arrays of its ports; see `Plan.bind`."""
+
+    def __init__(
+        self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> None:
+        code = plan.code
+        self._plan = plan
+        ports = [(code.bases["input", name], inputs[name]) for name in code.read]
+        ports += [(code.bases["output", name], outputs[name]) for name in code.outputs]
+        arrays = [*plan.constants, *[_NOTHING] * (len(code.bases) - len(plan.constants))]
+        for base, array in ports:
+            arrays[base - 1] = _flat(array)
+        self._arrays: list[Array] = [_NOTHING, *arrays]
+        self._bases = np.array([array.ctypes.data for array in self._arrays], np.int64)
+        self._counters = np.zeros(kernels.COUNTERS, np.int64)
+
+    def run(self) -> None:
+        """Read the inputs and write the outputs.
+
+        Raises:
+            BackendError: the process was forked after its parent computed, and has no threads.
+        """
+        plan, code = self._plan, self._plan.code
+        with plan.threads.running():
+            count = plan.threads.count if plan.is_shared else 1
+            held = _ARENA.at_least(code.arena + count * code.scratch)
+            self._arrays[0], self._bases[0] = held, held.ctypes.data
+            for stretch in code.stretches:
+                if isinstance(stretch, Wide):
+                    x, y = (self._shown(view) for view in stretch.reads)
+                    wide.multiply(
+                        x, y, self._shown(stretch.out), rounds=stretch.rounds, threads=plan.threads
+                    )
+                else:
+                    self._run(stretch, count)
+
+    def _run(self, stretch: Stretch, count: int) -> None:
+        code, count = self._plan.code, count if stretch.is_dealt else 1
+        self._counters[:] = 0
+        tables = (stretch.rows, code.table.views, code.table.steps, self._bases)
+        counters, scratch = self._counters.ctypes.data, int(self._bases[0]) + code.arena
+        self._plan.threads.all(
+            lambda: kernels.run_share(*tables, counters, scratch, code.scratch, count), count
+        )
+
+    def _shown(self, view: View) -> Array:
+        """A view as an array."""
+        base = self._arrays[self._plan.code.table.base(view.buffer)]
+        dtype = np.dtype(np.uint16 if view.buffer.is_half else np.float32)
+        size = dtype.itemsize
+        at = view.buffer.offset + size * view.offset
+        strides = tuple(size * stride for stride in view.strides)
+        return np.ndarray(view.shape, dtype, base, at, strides)
+
+
+_NOTHING = np.zeros(1, np.float32)
+
+
+def _flat(array: Array) -> Array:
+    """The elements one after the other, fp16 as bits: the array's own memory if it is packed."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint16) if flat.dtype == np.float16 else flat
+
+
+def plan(graph: Graph, weights: Mapping[Weight, Array], *, rounds: bool, threads: Threads) -> Plan:
+    """A plan that computes the graph's outputs with these weights, which it reads in place.
+
+    Raises:
+        NoCommand: an op has no command.
+        ShapeError: a weight has no array, or one of another type.
+    """
+    known = Known(weights, rounds=rounds)
+    with np.errstate(all="ignore"):
+        return Plan(Code(graph, known), known, threads)
