@@ -35,11 +35,14 @@ SERVES = {
     "ranks": {"ANE143"},
     "overflow": {"ANE171"},
     "roots": {"ANE103", "ANE196"},
-    "concats": {"ANE001"},
+    "concats": {"ANE001", "ANE139"},
     "scalars": {"ANE140"},
+    "slices": {"ANE172", "ANE173"},
 }
 """The limits that make each one fire."""
-KEPT = frozenset({"ANE001", "ANE006", "ANE010", "ANE013", "ANE103", "ANE150", "ANE196"})
+KEPT = frozenset(
+    {"ANE001", "ANE006", "ANE010", "ANE013", "ANE103", "ANE139", "ANE150", "ANE172", "ANE196"}
+)
 """Those that any graph of floats keeps afterwards; of two scalars one is still the first."""
 DEMANDING = Target("demanding", frozenset().union(*SERVES.values()))
 NAMES = tuple(SERVES)

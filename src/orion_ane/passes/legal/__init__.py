@@ -23,6 +23,7 @@ from orion_ane.passes.legal.overflow import overflow
 from orion_ane.passes.legal.ranks import ranks
 from orion_ane.passes.legal.roots import roots
 from orion_ane.passes.legal.scalars import scalars
+from orion_ane.passes.legal.slices import slices
 from orion_ane.passes.legal.uniform_ports import uniform_ports
 from orion_ane.passes.legal.whole_rows import whole_rows
 from orion_ane.passes.legal.wide_axes import wide_axes
@@ -49,6 +50,7 @@ LEGAL: Mapping[str, Legaliser] = MappingProxyType(
         "concats": concats,
         "scalars": scalars,
         "wide_axes": wide_axes,
+        "slices": slices,
         "fp32_ports": fp32_ports,
         "whole_rows": whole_rows,
         "uniform_ports": uniform_ports,

@@ -1,6 +1,7 @@
-"""Concat spelled as a sum of parts, each in a frame of zeros (ANE001).
+"""Concat as a sum of parts, each in a frame of zeros (ANE001), or with a plain axis (ANE139).
 
-Equal as numbers; −0 comes back as 0.  Integers and bools have no pad, and stay as they are.
+The sum is equal as numbers; −0 comes back as 0.  Integers and bools have no pad, and stay as they
+are.
 """
 
 from __future__ import annotations
@@ -28,6 +29,15 @@ def sum_parts(node: Node) -> Node | None:
     return total
 
 
+def count_from_the_front(node: Node) -> Node | None:
+    """A concat's axis below 0 -> the same axis from the front."""
+    if not isinstance(node.op, Concat) or node.op.axis >= 0:
+        return None
+    return Node(Concat(node.op.axis % node.type.rank), node.args)
+
+
 def concats(graph: Graph, target: Target) -> Graph:
-    """The graph without concats of floats."""
-    return rewrite(graph, sum_parts) if "ANE001" in target.limits else graph
+    """The graph without concats of floats, or axes that are counted from the back."""
+    demanded = {"ANE001": sum_parts, "ANE139": count_from_the_front}
+    rules = [rule for code, rule in demanded.items() if code in target.limits]
+    return rewrite(graph, *rules) if rules else graph
