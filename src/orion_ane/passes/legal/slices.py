@@ -5,7 +5,7 @@ The last two axes have the same bounds on every target, so that what fits still 
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node
@@ -31,7 +31,7 @@ def turn_slices() -> Rule:
             column = reshape(x, (*x.type.shape, 1)) if x.type.rank == 1 else _swapped(x)
             turned[x] = column
         of_rows = {field.name: _moved(getattr(op, field.name), field.name) for field in fields(op)}
-        cut = Node(replace(op, **of_rows), (turned[x],))
+        cut = Node(type(op)(**of_rows), (turned[x],))
         return reshape(cut, node.type.shape) if x.type.rank == 1 else _swapped(cut)
 
     return turn
