@@ -23,8 +23,6 @@ from orion_ane.engine.plan.curves import exp_of, sigmoid_of, tanh_of
 from orion_ane.types import Array
 
 LANES = 64  # partial results of a reduction: 4 vectors of 16
-SUMS = frozenset({"reassoc", "contract", "nsz"})
-FUSED = frozenset({"contract"})
 
 
 @compiled(is_part=True)
@@ -249,22 +247,3 @@ def divide_by(z: Array, divisor: Any) -> None:
     """Divide each value."""
     for i in range(z.shape[0]):
         z[i] = quotient(z[i], divisor)
-
-
-# Products
-
-
-@compiled(is_part=True, fastmath=SUMS)
-def dot(w: Array, x: Array) -> Any:
-    """The sum of w[i] x[i]; w may be fp16."""
-    total = np.float32(0)
-    for i in range(x.shape[0]):
-        total += value_of(w[i]) * x[i]
-    return total
-
-
-@compiled(is_part=True, fastmath=FUSED)
-def add_scaled(a: Any, y: Array, z: Array) -> None:
-    """Add a y to z; y may be fp16."""
-    for i in range(z.shape[0]):
-        z[i] += a * value_of(y[i])

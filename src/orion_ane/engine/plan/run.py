@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from orion_ane.engine.jit import compiled
-from orion_ane.engine.plan import code, curves, kernels, layout
+from orion_ane.engine.plan import code, curves, kernels, layout, vectors
 from orion_ane.engine.plan.code import (
     fetch,
     fetch_add,
@@ -20,6 +20,7 @@ from orion_ane.engine.plan.code import (
 )
 from orion_ane.engine.plan.kernels import floats, halves
 from orion_ane.engine.plan.layout import BLOCK, COLUMNS, RANK, REGISTER_BYTES
+from orion_ane.engine.plan.vectors import add_floats, add_halves, dot_floats, dot_halves
 from orion_ane.types import Array
 
 # Plain numbers: numba compiles them in.
@@ -33,7 +34,7 @@ DO, TO, X, Y, Z, STEP_ROUNDS, P, Q = map(int, layout.In)
 ) = map(int, layout.Do)  # fmt: skip
 _SUM, _MEAN, _MAX = map(int, layout.Fold)
 
-SOURCES = (code, curves, kernels, layout)
+SOURCES = (code, curves, kernels, layout, vectors)
 
 # Counters, each in a cache line of its own
 ARRIVED, TURN, JOINED, TEAM = 0, 128, 256, 384
@@ -284,17 +285,17 @@ def _rows(c: Array, views: Array, bases: Array, registers: int, begin: int, end:
     w, x = _address(views, bases, c[VIEW]), _address(views, bases, c[VIEW] + 1)
     y = _address(views, bases, c[VIEW] + 2)
     inner, columns, rounds, is_half = c[A], c[B], c[ROUNDS], views[c[VIEW], IS_HALF]
-    row = floats(registers, inner)
     for o in range(begin * c[SIZE], min(end * c[SIZE], c[TOTAL])):
         z = floats(y + 4 * o * columns, columns)
         if is_half and columns == 1:
-            z[0] = _rounded(kernels.dot(halves(w + 2 * o * inner, inner), floats(x, inner)), rounds)
+            z[0] = _rounded(dot_halves(w + 2 * o * inner, x, inner), rounds)
             continue
+        row = w + 4 * o * inner
         if is_half:
-            kernels.copy(halves(w + 2 * o * inner, inner), 1, row)
-        wide = row if is_half else floats(w + 4 * o * inner, inner)
+            row = registers
+            kernels.copy(halves(w + 2 * o * inner, inner), 1, floats(row, inner))
         for s in range(columns):
-            z[s] = _rounded(kernels.dot(wide, floats(x + 4 * s * inner, inner)), rounds)
+            z[s] = _rounded(dot_floats(row, x + 4 * s * inner, inner), rounds)
 
 
 @compiled(is_part=True)
@@ -305,8 +306,8 @@ def _matmul(c: Array, views: Array, bases: Array, registers: int, begin: int, en
     xv, yv = views[c[VIEW]], views[c[VIEW] + 1]
     m, n, k, rounds = c[A], c[B], c[C], c[ROUNDS]
     x_step, y_step, y_row = xv[STRIDE + 4], yv[STRIDE + 4], yv[STRIDE + 3]
-    x_size, y_size = 4 - 2 * xv[IS_HALF], 4 - 2 * yv[IS_HALF]
-    buffer = floats(registers, k)
+    is_half = yv[IS_HALF]
+    y_size = 4 - 2 * is_half
     for job in range(begin * c[SIZE], min(end * c[SIZE], c[TOTAL])):
         batch, i = job // m, job % m
         x_at, y_at = i * xv[STRIDE + 3], np.int64(0)
@@ -316,32 +317,32 @@ def _matmul(c: Array, views: Array, bases: Array, registers: int, begin: int, en
             batch //= size
             x_at += index * xv[STRIDE + axis]
             y_at += index * yv[STRIDE + axis]
-        row = buffer
+        row = registers
         if xv[IS_HALF]:
-            kernels.copy(halves(x + 2 * x_at, (k - 1) * x_step + 1), x_step, buffer)
+            reach = (k - 1) * x_step + 1
+            kernels.copy(halves(x + 2 * x_at, reach), x_step, floats(row, k))
         elif x_step == 1:
-            row = floats(x + x_size * x_at, k)
+            row = x + 4 * x_at
         else:
-            kernels.copy(floats(x + 4 * x_at, (k - 1) * x_step + 1), x_step, buffer)
-        out = floats(z + 4 * job * n, n)
-        source = y + y_size * y_at
+            reach = (k - 1) * x_step + 1
+            kernels.copy(floats(x + 4 * x_at, reach), x_step, floats(row, k))
+        out, source = z + 4 * job * n, y + y_size * y_at
         if y_step == 1:
+            results = floats(out, n)
             for j in range(n):
                 at = source + y_size * j * y_row
-                if yv[IS_HALF]:
-                    out[j] = kernels.dot(halves(at, k), row)
-                else:
-                    out[j] = kernels.dot(floats(at, k), row)
+                results[j] = dot_halves(at, row, k) if is_half else dot_floats(at, row, k)
         else:
-            kernels.fill(out, np.float32(0))
-            for kk in range(k):
-                at = source + y_size * kk * y_step
-                if yv[IS_HALF]:
-                    kernels.add_scaled(row[kk], halves(at, n), out)
+            kernels.fill(floats(out, n), np.float32(0))
+            factors = floats(row, k)
+            for j in range(k):
+                at = source + y_size * j * y_step
+                if is_half:
+                    add_halves(factors[j], at, out, n)
                 else:
-                    kernels.add_scaled(row[kk], floats(at, n), out)
+                    add_floats(factors[j], at, out, n)
         if rounds:
-            kernels.round_halves(out)
+            kernels.round_halves(floats(out, n))
 
 
 # All of it

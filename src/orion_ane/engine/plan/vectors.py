@@ -1,0 +1,99 @@
+"""Products in vectors written out: where LLVM is left to find them, it does so in small functions.
+
+Sums are kept in 64 lanes whatever the processor has, so that their order is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from orion_ane.engine.jit import intrinsic
+from orion_ane.engine.macs.vectors import HALF, I64, SINGLE, Vectors
+from orion_ane.engine.plan.code import I16
+
+LANES, WAYS = 16, 4
+_BLOCK = LANES * WAYS
+
+
+def _place(b: Any, address: Any, of: ir.Type) -> Any:
+    """An address as a pointer; fp16 is pointed at by its bits."""
+    return b.inttoptr(address, (I16 if of == HALF else of).as_pointer())
+
+
+def _number(b: Any, base: Any, index: Any, of: ir.Type) -> Any:
+    """One number, as fp32."""
+    found = b.load(b.gep(base, [index], inbounds=True))
+    return b.fpext(b.bitcast(found, HALF), SINGLE) if of == HALF else found
+
+
+def _multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
+    function = cgutils.get_or_insert_function(
+        b.module, ir.FunctionType(SINGLE, [SINGLE] * 3), "llvm.fma.f32"
+    )
+    return b.call(function, [x, y, z])
+
+
+def _dot(of: ir.Type) -> Any:
+    @intrinsic
+    def dot(_context: Any, _w: Any, _x: Any, _n: Any) -> Any:
+        """The sum of n products of numbers at w, fp16 or fp32, and at x, fp32."""
+
+        def code(_c: Any, b: Any, _s: Any, args: Any) -> Any:
+            w, x, n = _place(b, args[0], of), _place(b, args[1], SINGLE), args[2]
+            v, step = Vectors(b, SINGLE, LANES), ir.Constant(I64, LANES)
+            totals = [cgutils.alloca_once_value(b, v.all(0.0)) for _ in range(WAYS)]
+            blocks = b.udiv(n, ir.Constant(I64, _BLOCK))
+            with cgutils.for_range(b, blocks) as loop:
+                k = b.mul(loop.index, ir.Constant(I64, _BLOCK))
+                for total in totals:
+                    product = (v.load(w, k, of), v.load(x, k), b.load(total))
+                    b.store(v.call("fma", v.type, *product), total)
+                    k = b.add(k, step)
+            pairs = [b.fadd(b.load(p), b.load(q)) for p, q in zip(*[iter(totals)] * 2, strict=True)]
+            zero = ir.Constant(SINGLE, 0.0)
+            whole = v.call("vector.reduce.fadd", SINGLE, zero, b.fadd(*pairs))
+            sum_at = cgutils.alloca_once_value(b, whole)
+            start = b.mul(blocks, ir.Constant(I64, _BLOCK))
+            with cgutils.for_range(b, b.sub(n, start)) as loop:
+                k = b.add(start, loop.index)
+                product = (_number(b, w, k, of), _number(b, x, k, SINGLE), b.load(sum_at))
+                b.store(_multiply_add(b, *product), sum_at)
+            return b.load(sum_at)
+
+        return types.float32(types.int64, types.int64, types.int64), code
+
+    return dot
+
+
+def _add_scaled(of: ir.Type) -> Any:
+    @intrinsic
+    def add_scaled(_context: Any, _a: Any, _y: Any, _z: Any, _n: Any) -> Any:
+        """Add a times n numbers at y, fp16 or fp32, to those at z."""
+
+        def code(context: Any, b: Any, _s: Any, args: Any) -> Any:
+            a, n = args[0], args[3]
+            y, z = _place(b, args[1], of), _place(b, args[2], SINGLE)
+            v = Vectors(b, SINGLE, LANES)
+            blocks, factor = b.udiv(n, ir.Constant(I64, LANES)), v.splat(a)
+            with cgutils.for_range(b, blocks) as loop:
+                k = b.mul(loop.index, ir.Constant(I64, LANES))
+                sums = v.call("fma", v.type, factor, v.load(y, k, of), v.load(z, k))
+                v.store(sums, z, k)
+            start = b.mul(blocks, ir.Constant(I64, LANES))
+            with cgutils.for_range(b, b.sub(n, start)) as loop:
+                k = b.add(start, loop.index)
+                to = b.gep(z, [k], inbounds=True)
+                b.store(_multiply_add(b, a, _number(b, y, k, of), b.load(to)), to)
+            return context.get_dummy_value()
+
+        return types.void(types.float32, types.int64, types.int64, types.int64), code
+
+    return add_scaled
+
+
+dot_halves, dot_floats = _dot(HALF), _dot(SINGLE)
+add_halves, add_floats = _add_scaled(HALF), _add_scaled(SINGLE)
