@@ -42,7 +42,7 @@ def device_of(code: str, **behaviour) -> Emulator:
     """A device with one limit, that refuses nothing itself."""
     chosen = Behaviour(binding=BINDINGS.get(code, "names"), narrow_rows="zeros", **behaviour)
     target = Target("case", frozenset({code}), behaviour=chosen)
-    return Emulator(target=target, checks=False, threads=1)
+    return Emulator(target=target, checks=False, threads=1, numerics="fp16")
 
 
 def right(program: Program, feed: Mapping[str, Array]) -> dict[str, Array]:
@@ -130,7 +130,12 @@ def test_the_case_of_a_row_goes_wrong(code, rng):
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_whole_target_goes_wrong_by_its_loudest_broken_row(name, rng):
     """Every case on every target: refused if a row refuses it, else failing if one fails it."""
-    device = Emulator(target=replace(TARGETS[name], limits=_telling(name)), checks=False, threads=1)
+    device = Emulator(
+        target=replace(TARGETS[name], limits=_telling(name)),
+        checks=False,
+        threads=1,
+        numerics="fp16",
+    )
     for case in SMALL_CASES:
         program = faulty.of_case(case, rng)
         found = check(program, device.target)
@@ -326,7 +331,9 @@ def test_surfaces_meet_the_ports_in_the_order_of_binding(names, binding):
     codes = frozenset({"ANE003", "ANE019", "ANE135", "ANE136"})
     target = Target("case", codes, behaviour=Behaviour(binding=binding))
     assert check(program, target), "b2 comes before b@output"
-    got = Emulator(target=target, checks=False, threads=1).compile(program).run(feed)
+    got = (
+        Emulator(target=target, checks=False, threads=1, numerics="fp16").compile(program).run(feed)
+    )
     suffix = "@output" if binding == "names@output" else ""
     ordered = sorted(names, key=lambda name: name + suffix)
     seen = dict(zip(ordered, (feed[name] for name in names), strict=True))

@@ -118,7 +118,7 @@ def test_a_program_for_a_target_runs_as_its_graph_means_or_is_refused(data, grap
         assert symbols == sorted(symbols)
         assert symbols == sorted(symbols, key=lambda symbol: f"{symbol}@output")
         assert all(symbol.startswith(kind) for symbol in symbols)
-    got = backend("emulator", target=name).compile(program).run(feed)
+    got = backend("emulator", target=name, numerics="fp16").compile(program).run(feed)
     plain = backend("emulator", target=None).compile(compile_graph(graph, weights, target=None))
     for port in program.inputs:
         feed[port.name] = narrowed(feed[port.name], port)

@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 from orion_ane.ane.limits import CHIPS, LIMIT_BY_CODE, LIMITS, Limit, State
 from orion_ane.ane.limits.paper import PAPER
+from orion_ane.ane.numerics import NUMERICS as ARITHMETIC
+from orion_ane.ane.numerics import Numerics
 from orion_ane.errors import ConfigError
 from orion_ane.mil.dialect import DIALECTS, IOS18, Dialect
 
@@ -59,6 +61,7 @@ class Target:
         dialect: of the text that is written for it.
         numerics: the chip whose numbers it has.
         behaviour: the other answers.
+        switches: rules of that chip's arithmetic that have another answer, by name.
     """
 
     name: str
@@ -66,6 +69,17 @@ class Target:
     dialect: Dialect = IOS18
     numerics: str = "m1"
     behaviour: Behaviour = Behaviour()
+    switches: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def arithmetic(self) -> Numerics:
+        """How it computes.
+
+        Raises:
+            ConfigError: no such chip, or a switch is none of its rules, or has no such answer.
+        """
+        _want_one_of(self.name, "numerics", self.numerics, NUMERICS)
+        return ARITHMETIC[self.numerics].switched(**dict(self.switches))
 
     @property
     def rows(self) -> tuple[Limit, ...]:
@@ -100,7 +114,9 @@ def _built_in() -> Mapping[str, Target]:
     chips = [
         Target(chip, _of_chip(chip), IOS18, chip, bindings.get(chip, Behaviour())) for chip in CHIPS
     ]
-    found = [Target("paper", paper, IOS18, "m4", takes_new), Target("strict", _strict()), *chips]
+    # The paper does not speak of overflow on the way.
+    papers = Target("paper", paper, IOS18, "m4", takes_new, (("overflow", "final"),))
+    found = [papers, Target("strict", _strict()), *chips]
     return MappingProxyType({target.name: target for target in found})
 
 
@@ -133,7 +149,7 @@ def target(name_or_path: str | Path) -> Target:
 def _from_document(where: str, document: object) -> Target:
     """The base with each answer of the document in its place."""
     answers = _mapping(where, "the file", document)
-    known = ("name", "base", "limits", "dialect", "numerics", "behaviour")
+    known = ("name", "base", "limits", "dialect", "numerics", "arithmetic", "behaviour")
     _want_keys(where, answers, known)
     base = answers.get("base", "strict")
     if base is not None and not (isinstance(base, str) and base in TARGETS):
@@ -153,13 +169,29 @@ def _from_document(where: str, document: object) -> Target:
     name = answers.get("name", Path(where).stem)
     if not isinstance(name, str) or not name or name in TARGETS:
         raise ConfigError(where, "not a name of its own", got=name)
-    return Target(
+    found = Target(
         name,
         start.limits - dropped | added,
         DIALECTS[dialect],
         numerics,
         _behaviour(where, start.behaviour, answers.get("behaviour", {})),
+        _switches(where, start, answers),
     )
+    try:
+        _ = found.arithmetic
+    except ConfigError as error:
+        raise ConfigError(where, f"arithmetic: {error}") from error
+    return found
+
+
+def _switches(where: str, start: Target, answers: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The base's switches, unless another chip is named, and the document's over them."""
+    given = _mapping(where, "arithmetic", answers.get("arithmetic", {}))
+    for rule, answer in given.items():
+        if not isinstance(answer, str):
+            raise ConfigError(where, f"arithmetic: {rule} is no answer", got=answer, want="a word")
+    kept = {} if "numerics" in answers else dict(start.switches)
+    return tuple(sorted({**kept, **given}.items()))
 
 
 def _behaviour(where: str, start: Behaviour, document: object) -> Behaviour:

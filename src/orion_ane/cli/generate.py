@@ -22,6 +22,7 @@ from orion_ane.generate.model import Stored, load
 from orion_ane.generate.options import Options
 from orion_ane.generate.result import Generation, Piece
 from orion_ane.models.registry import available
+from orion_ane.runtime.portable import NumericsName
 
 ENDS = {
     "stop": "the model or a stop text",
@@ -40,6 +41,11 @@ EXAMPLE = """Example:
     "--target",
     metavar="NAME|FILE",
     help="The device that the emulator is: paper, strict, m1 to m5.  [default: strict]",
+)
+@click.option(
+    "--numerics",
+    type=click.Choice(["exact", "fp16", "fp32"]),
+    help="How the device computes.  [default: exact, the target's own; on cpu fp32]",
 )
 @click.option(
     "--prompt",
@@ -69,6 +75,7 @@ def generate(
     device: str,
     weights: Stored,
     target: str | None,
+    numerics: NumericsName | None,
     threads: int | None,
     as_json: bool,
     prompt: str | None,
@@ -90,7 +97,8 @@ def generate(
         say("note: --top-k and --top-p do nothing at temperature 0, which takes the likeliest")
     shown = stream if stream is not None else not as_json
     chosen: dict[str, Any] = {"device": device, "weights": weights, "target": target}
-    with load(model, **chosen, threads=threads, download=download) as loaded:
+    chosen |= {"numerics": numerics, "threads": threads, "download": download}
+    with load(model, **chosen) as loaded:
         with graceful_interrupt() as interrupted:
             pieces = loaded.stream(text, **options, cancelled=interrupted.is_set)
             if device == "auto":
@@ -129,6 +137,7 @@ def summary(result: Generation) -> dict[str, Any]:
         "finish_reason": result.finish_reason,
         "device": result.device,
         "target": result.target,
+        "numerics": result.numerics,
         "seed": result.seed,
         "compile_ms": result.compile_s * 1e3,
         "prefill_ms": timings.prefill_s * 1e3,

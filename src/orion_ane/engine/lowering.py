@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
 from orion_ane.engine.functions import Function
@@ -14,6 +16,8 @@ from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node
 from orion_ane.ops.linear import Conv1x1, Matmul
 from orion_ane.types import Array, DType
+
+Call: TypeAlias = tuple[Node, Function, tuple[Node, ...]]
 
 
 class Lowering:
@@ -28,9 +32,7 @@ class Lowering:
 
     def tape(self) -> Tape:
         """The tape that computes all outputs."""
-        with np.errstate(all="ignore"):
-            computed = [node for node in self.graph.nodes if self.known.is_computed(node)]
-        calls = [(node, *self._call(node)) for node in computed]
+        calls = self.calls()
         last = {arg: i for i, (_, _, args) in enumerate(calls) for arg in args}
         outputs = {name: self.known.origin(node) for name, node in self.graph.outputs.items()}
         last.update(dict.fromkeys(outputs.values(), len(calls)))
@@ -39,20 +41,30 @@ class Lowering:
             for name, node in self.graph.inputs.items()
             if node in last
         ]
-        entering = [step for _, slot, is_half in inputs for step in self._entering(slot, is_half)]
-        steps = entering + self._steps(calls, last)
+        steps = [
+            step_of(enter, slot, [slot], None)
+            for _, slot, is_half in inputs
+            if (enter := self.entering(is_half=is_half)) is not None
+        ]
+        steps += self._steps(calls, last)
         finished = [
             (name, self._slot_of(node), self._finisher(name, node, list(outputs.values())))
             for name, node in outputs.items()
         ]
         return Tape(self.slots, steps, inputs=inputs, outputs=finished, threads=self.threads)
 
+    def calls(self) -> list[Call]:
+        """Each node that is computed, its function, and the values that this takes, in order."""
+        with np.errstate(all="ignore"):
+            computed = [node for node in self.graph.nodes if self.known.is_computed(node)]
+        return [(node, *self._call(node)) for node in computed]
+
     # Functions and slots
 
-    def _entering(self, slot: int, is_half: bool) -> list[Step]:
+    def entering(self, *, is_half: bool) -> Function | None:
         """What is done to an input before all else."""
-        del slot, is_half
-        return []
+        del is_half
+        return None
 
     def _call(self, node: Node) -> tuple[Function, tuple[Node, ...]]:
         """The function that computes the node, and the values it takes from slots."""
@@ -77,9 +89,7 @@ class Lowering:
             return self._new_slot(node, self.known.held(self.constants[node]))
         return self.slot[node]
 
-    def _steps(
-        self, calls: list[tuple[Node, Function, tuple[Node, ...]]], last: dict[Node, int]
-    ) -> list[Step]:
+    def _steps(self, calls: list[Call], last: dict[Node, int]) -> list[Step]:
         """The calls as steps, and what lets go of each value right after its last use."""
         steps: list[Step] = []
         free: list[int] = []

@@ -25,6 +25,7 @@ from orion_ane.models.weights import Checkpoint, Report, load_checkpoint, to_fp1
 from orion_ane.nn.blocks import Precision
 from orion_ane.runtime.backend import Backend
 from orion_ane.runtime.disk_cache import DiskCache, default_cache
+from orion_ane.runtime.portable import NumericsName
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.text import Tokenizer
 from orion_ane.types import Array, DType
@@ -41,6 +42,7 @@ def load(
     device: str = "auto",
     weights: Stored = "auto",
     target: str | Path | Target | None = None,
+    numerics: NumericsName | None = None,
     threads: int | None = None,
     download: bool = False,
 ) -> Model:
@@ -52,6 +54,8 @@ def load(
         weights: how matrices are stored: `auto` keeps the file's own precision on `cpu` (bf16 as
             fp32, GGUF quants as fp16); the emulator computes in fp16 whatever the file has.
         target: the device that the emulator is, by default `strict`; for the emulator alone.
+        numerics: how it computes: `exact` is the emulated target's own arithmetic, and the default
+            there; `fp16` rounds after every op; `fp32` is the default of `cpu`.
         threads: how many threads a run uses; None is all.
         download: whether a name that is not on this machine may be fetched from the hub.
 
@@ -66,8 +70,10 @@ def load(
         raise ConfigError("target", f"not with device {device}", want="device emulator")
     if target is not None:
         options["target"] = target
+    if numerics is not None:
+        options["numerics"] = numerics
     backend = make_backend(device, **options)  # first: to read weights in vain takes long
-    precision_of(backend.name, weights, "fp32")
+    precision_of(backend, weights, "fp32")
     # The place is kept for later, from wherever the process may go.
     checkpoint = load_checkpoint(find(path, download=download).absolute())
     return Model(
@@ -75,18 +81,25 @@ def load(
     )
 
 
-def precision_of(device: str, weights: Stored, stored: str) -> Precision:
+def precision_of(device: Backend, weights: Stored, stored: str) -> Precision:
     """The element types of a model's programs on a device, for weights stored so in the file."""
     if weights not in ("auto", "fp32", "fp16"):
         raise ConfigError("weights", "no such precision", got=weights, want="auto, fp32 or fp16")
-    if device != "cpu":
+    is_cpu, rounds = device.name == "cpu", numerics_of(device) == "fp16"
+    if not is_cpu or rounds:
         if weights == "fp32":
+            hint = "take numerics fp32" if is_cpu else "take device cpu"
             raise ConfigError(
-                "weights", f"the {device} computes in fp16", got="fp32", hint="take device cpu"
+                "weights", f"the {device.name} computes in fp16", got="fp32", hint=hint
             )
         return Precision(DType.FP16, DType.FP16)
     wide = weights == "fp32" or (weights == "auto" and stored in ("fp32", "bf16"))
     return FP32 if wide else Precision(DType.FP32, DType.FP16)
+
+
+def numerics_of(device: Backend) -> str:
+    """How a device computes: its own way, unless it says another."""
+    return str(getattr(device, "numerics", "exact"))
 
 
 class Model:
@@ -96,6 +109,7 @@ class Model:
         config: the model's shape.
         device: the backend that runs it, never `auto`.
         target: the name of the device whose limits its programs keep; None where it has none.
+        numerics: how the device computes: `exact`, which is as itself, `fp16` or `fp32`.
         origin: where the weights came from.
         notes: what a user should know of the loading (weights that left fp16's range).
     """
@@ -115,7 +129,8 @@ class Model:
         self._backend, self._closed = backend, False
         self.device = backend.name
         self.target = None if backend.target is None else backend.target.name
-        precision = precision_of(self.device, weights, checkpoint.stored)
+        self.numerics = numerics_of(backend)
+        precision = precision_of(backend, weights, checkpoint.stored)
         self._threads = threads
         lanes = 1 if backend.target is None else ROW_LANES
         decoder = decoder_of(self.config)
@@ -309,6 +324,7 @@ class Model:
             finish_reason=outcome.reason,
             device=self.device,
             target=self.target,
+            numerics=self.numerics,
             seed=request.seed,
             timings=outcome.timings,
             compile_s=compile_s,

@@ -59,6 +59,7 @@ class Generation:
         finish_reason: `stop` (end token or stop text), `length`, or `interrupted`.
         device: the backend that ran it.
         target: the name of the emulated device; None where there is none.
+        numerics: how the device computes: `exact`, which is as itself, `fp16` or `fp32`.
         compile_s: seconds for programs that were not loaded yet, before `timings` begin.
     """
 
@@ -68,6 +69,7 @@ class Generation:
     finish_reason: FinishReason
     device: str
     target: str | None
+    numerics: str
     seed: int
     timings: Timings
     compile_s: float

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TypedDict, TypeVar
+from typing import Literal, TypeAlias, TypedDict, TypeVar
 
 from orion_ane.ane.targets import Target
 from orion_ane.engine import Numerics, Tape, Threads, lower
@@ -20,6 +20,7 @@ from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.surfaces import filled, taken, want_holds
 from orion_ane.types import Array
 
+NumericsName: TypeAlias = Literal["exact", "fp16", "fp32"]
 NO_ARRAYS: Mapping[Weight, Array] = MappingProxyType({})
 
 
@@ -167,17 +168,21 @@ class PortableBackend:
     Args:
         threads: how many threads at most; by default one a processor.  It does not show in the
             results.
+        numerics: `fp16`, `fp32`, or `exact`, which is the target's own arithmetic.
+
+    Attributes:
+        numerics: the same.
 
     Raises:
         ConfigError: no such number of threads.
     """
 
     name: str
-    numerics: Numerics
     target: Target | None = None
 
-    def __init__(self, *, threads: int | None = None) -> None:
+    def __init__(self, *, threads: int | None = None, numerics: NumericsName) -> None:
         self._threads = Threads(threads).count
+        self.numerics: NumericsName = numerics
         self._compiles = self._loads = 0
         self._lock = threading.Lock()
 
@@ -208,7 +213,15 @@ class PortableBackend:
 
     @property
     def _options(self) -> _Options:
-        return {"numerics": self.numerics, "threads": self._threads}
+        return {"numerics": self._arithmetic, "threads": self._threads}
+
+    @property
+    def _arithmetic(self) -> Numerics:
+        """How the engine computes."""
+        if self.numerics != "exact":
+            return self.numerics
+        assert self.target is not None  # refused before
+        return self.target.arithmetic
 
 
 class _Options(TypedDict):

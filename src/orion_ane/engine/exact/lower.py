@@ -14,7 +14,6 @@ from orion_ane.engine.functions import Function, function_of
 from orion_ane.engine.half import rounder
 from orion_ane.engine.known import Known
 from orion_ane.engine.lowering import Lowering
-from orion_ane.engine.tape import Slots, Step
 from orion_ane.engine.threads import Threads
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node
@@ -72,15 +71,9 @@ class ExactLowering(Lowering):
         is_prepared = 1 in constants and not isinstance(node.op, Matmul)
         return found, (args[0], *args[2:]) if is_prepared else args
 
-    def _entering(self, slot: int, is_half: bool) -> list[Step]:
+    def entering(self, *, is_half: bool) -> Function | None:
         """An input's NaN counts as +inf."""
-        if not is_half:
-            return []
-
-        def enter(slots: Slots) -> None:
-            slots[slot] = entered(slots[slot])
-
-        return [enter]
+        return entered if is_half else None
 
 
 def product_of(

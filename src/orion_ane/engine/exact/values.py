@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from orion_ane.ane.rounding import SMALLEST_NORMAL, away
+from orion_ane.ane.rounding import SMALLEST_NORMAL
 from orion_ane.engine.functions import Function
-from orion_ane.engine.half import KERNEL_ELEMENTS
 from orion_ane.types import Array
 
 _INF, _ZERO = np.array(np.inf, np.float32), np.array(0, np.float32)
@@ -25,8 +24,6 @@ def settled(x: Array) -> Array:
 
     x may be changed; it is nobody else's.
     """
-    if x.size < KERNEL_ELEMENTS:
-        return away(np.where(np.isnan(x), _ZERO, x)).astype(np.float32)
     from orion_ane.engine.exact import kernels
 
     flat = x.ravel(order="K")  # a view: a fresh result is dense, in some order of its axes

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from orion_ane.engine import Numerics
-from orion_ane.runtime.portable import PortableBackend
+from orion_ane.errors import ConfigError
+from orion_ane.runtime.portable import NumericsName, PortableBackend
 
 
 class Cpu(PortableBackend):
-    """Runs programs without a device's rules: fp16 is how values are stored, fp32 how computed."""
+    """Runs programs without a device's rules: fp16 is how values are stored, fp32 how computed.
+
+    Args:
+        threads: how many threads at most; by default one a processor.
+        numerics: `fp32`, or `fp16`, which rounds what is declared fp16 after every op.
+
+    Raises:
+        ConfigError: no such number of threads or numerics.
+    """
 
     name: str = "cpu"
-    numerics: Numerics = "fp32"
+
+    def __init__(self, *, threads: int | None = None, numerics: NumericsName | None = None) -> None:
+        if numerics not in (None, "fp16", "fp32"):
+            hint = "device emulator has a target, whose arithmetic that is"
+            raise ConfigError(
+                "numerics",
+                "not with device cpu",
+                got=numerics,
+                want="fp16 or fp32",
+                hint=hint if numerics == "exact" else None,
+            )
+        super().__init__(threads=threads, numerics=numerics or "fp32")

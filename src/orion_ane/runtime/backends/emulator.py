@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import get_args
 
 from orion_ane.ane.check import want_kept
 from orion_ane.ane.faults import Misbehaviour, misbehave
@@ -13,13 +14,19 @@ from orion_ane.ane.faults.loud import HINT
 from orion_ane.ane.targets import Behaviour, Target
 from orion_ane.ane.targets import target as find_target
 from orion_ane.engine import Numerics, Tape
-from orion_ane.errors import BackendError
+from orion_ane.errors import BackendError, ConfigError
 from orion_ane.mil.parse import parse, parse_graph
 from orion_ane.mil.program import Buffer, Program
 from orion_ane.ops import Weight
 from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.budget import Budget
-from orion_ane.runtime.portable import PortableBackend, PortableProgram, of_donor, weights_of
+from orion_ane.runtime.portable import (
+    NumericsName,
+    PortableBackend,
+    PortableProgram,
+    of_donor,
+    weights_of,
+)
 from orion_ane.types import Array
 
 
@@ -87,20 +94,21 @@ class EmulatedProgram(PortableProgram):
 
 
 class Emulator(PortableBackend):
-    """Runs programs as a device would: from text and bytes, every fp16 value rounded as stored.
+    """Runs programs as a device would, from text and bytes, with the target's own arithmetic.
 
     Args:
         threads: how many threads at most; by default one a processor.
         target: the device: a name, a probe's file, or a target; None is one without limits.
         checks: refuse what breaks a limit, naming all of them; else do what the device would.
+        numerics: `exact`, the target's own arithmetic and the default where there is a target;
+            `fp16`, which computes in fp32 and rounds after every op; or `fp32`.
         clock: seconds that only grow, by which failed compiles are paced.
 
     Raises:
-        ConfigError: no such number of threads or target.
+        ConfigError: no such number of threads, target or numerics, or exact ones without a target.
     """
 
     name: str = "emulator"
-    numerics: Numerics = "fp16"
 
     def __init__(
         self,
@@ -108,10 +116,12 @@ class Emulator(PortableBackend):
         threads: int | None = None,
         target: str | Path | Target | None = "strict",
         checks: bool = True,
+        numerics: NumericsName | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(threads=threads)
-        self.target = find_target(target) if isinstance(target, str | Path) else target
+        found = find_target(target) if isinstance(target, str | Path) else target
+        super().__init__(threads=threads, numerics=_known(numerics, found))
+        self.target = found
         self.checks = checks
         self._budget = None if self.target is None else Budget(self.target, clock)
 
@@ -156,6 +166,23 @@ class Emulator(PortableBackend):
         self, program: Program, made: Misbehaviour, target: Target, budget: Budget
     ) -> EmulatedProgram:
         return EmulatedProgram(program, made, self, target.behaviour, budget, **self._options)
+
+
+def _known(numerics: NumericsName | None, of: Target | None) -> NumericsName:
+    """The numerics that are asked for, or those of a device.
+
+    Raises:
+        ConfigError: there are none such, or nobody's arithmetic is asked for.
+    """
+    if numerics is None:
+        return "fp16" if of is None else "exact"
+    if numerics not in get_args(NumericsName):
+        want = ", ".join(get_args(NumericsName))
+        raise ConfigError("numerics", "no such numerics", got=numerics, want=want)
+    if numerics == "exact" and of is None:
+        hint = "name a target, whose arithmetic that is"
+        raise ConfigError("numerics", "exact, without a target", hint=hint)
+    return numerics
 
 
 def _frozen(data: Buffer) -> Buffer:
