@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orion_ane.ane.numerics import Numerics as Rules
 from orion_ane.engine.known import Known
@@ -11,10 +12,19 @@ from orion_ane.engine.lowering import Lowering
 from orion_ane.engine.tape import Tape
 from orion_ane.engine.threads import Threads
 from orion_ane.ir.graph import Graph
-from orion_ane.ops.leaf import Weight
+from orion_ane.ops.leaf import Leaf, Weight
+from orion_ane.ops.linear import Conv1x1, Matmul
 from orion_ane.types import Array
 
+if TYPE_CHECKING:  # it imports numba
+    from orion_ane.engine.plan.plan import Plan
+
+Lowered: TypeAlias = "Tape | Plan"
+"""What runs a graph."""
+
 Numerics: TypeAlias = Literal["fp16", "fp32"] | Rules
+
+SMALL = 1 << 16  # elements computed by all ops together
 
 
 def lower(
@@ -23,8 +33,10 @@ def lower(
     *,
     numerics: Numerics,
     threads: int | None = None,
-) -> Tape:
-    """A tape that computes the graph's outputs with these weights, which it reads in place.
+) -> Lowered:
+    """What computes the graph's outputs with these weights, which it reads in place.
+
+    A plan, if each op has a command and there is a product or much to compute; else a tape.
 
     Args:
         graph: what to compute.
@@ -39,7 +51,14 @@ def lower(
         ShapeError: a weight has no array, or one of another type.
         ConfigError: no such number of threads.
     """
-    return lowering(graph, weights, numerics, Threads(threads)).tape()
+    held = Threads(threads)
+    if not isinstance(numerics, Rules) and _is_worth_planning(graph):
+        from orion_ane.engine.plan.build import NoCommand
+        from orion_ane.engine.plan.plan import plan
+
+        with suppress(NoCommand):
+            return plan(graph, weights, rounds=numerics == "fp16", threads=held)
+    return lowering(graph, weights, numerics, held).tape()
 
 
 def lowering(
@@ -51,3 +70,9 @@ def lowering(
 
         return ExactLowering(graph, weights, numerics, threads)
     return Lowering(graph, Known(weights, rounds=numerics == "fp16"), threads)
+
+
+def _is_worth_planning(graph: Graph) -> bool:
+    """Whether to load the kernels, which takes longer than a few small ops in numpy."""
+    computed = sum(node.type.elements for node in graph.nodes if not isinstance(node.op, Leaf))
+    return computed > SMALL or any(isinstance(node.op, Conv1x1 | Matmul) for node in graph.nodes)

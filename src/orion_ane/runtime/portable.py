@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, TypedDict, TypeVar
 
 from orion_ane.ane.targets import Target
-from orion_ane.engine import Numerics, Tape, Threads, lower
+from orion_ane.engine import Lowered, Numerics, Tape, Threads, lower
 from orion_ane.errors import BackendError, MilError
 from orion_ane.ir import Graph, Node
 from orion_ane.mil.blob import Blob, BlobDType, read_blob
@@ -47,7 +47,7 @@ class PortableProgram:
         self._numerics, self._threads = numerics, threads
         self._lock = threading.Lock()
         self._program = program
-        self._tape: Tape | None = self._lowered(program.weights)
+        self._tape: Lowered | None = self._lowered(program.weights)
 
     @property
     def program(self) -> Program:
@@ -71,7 +71,7 @@ class PortableProgram:
         self._open()
         _check_layout(self._program.weights, weights)
         try:
-            tape = self._lowered(weights)
+            tape = self._renewed(weights)
         except MilError as error:
             raise BackendError("reload", f"the files do not fit the text: {error}") from error
         with self._lock:
@@ -89,23 +89,29 @@ class PortableProgram:
         """Whether it is still loaded."""
         return self._tape is not None
 
-    def _reloaded(self, old: Tape, new: Tape) -> Tape:
+    def _reloaded(self, old: Lowered, new: Lowered) -> Lowered:
         """Which runs after a reload."""
         return new
 
-    def _evaluated(self, tape: Tape, fed: Mapping[str, Array]) -> dict[str, Array]:
+    def _evaluated(self, tape: Lowered, fed: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs' surfaces by symbol, of those of the inputs."""
         return tape.run(fed)
 
-    def _open(self) -> Tape:
+    def _open(self) -> Lowered:
         with self._lock:
             if self._tape is None:
                 raise BackendError("program", "is closed", hint="compile it again")
             return self._tape
 
-    def _lowered(self, files: Mapping[str, Buffer]) -> Tape:
+    def _lowered(self, files: Mapping[str, Buffer]) -> Lowered:
         arrays = self._weights(files)
         return lower(self.graph, arrays, numerics=self._numerics, threads=self._threads)
+
+    def _renewed(self, files: Mapping[str, Buffer]) -> Lowered:
+        arrays, tape = self._weights(files), self._open()
+        if isinstance(tape, Tape):
+            return lower(self.graph, arrays, numerics=self._numerics, threads=self._threads)
+        return tape.with_weights(arrays)
 
     def _weights(self, files: Mapping[str, Buffer]) -> dict[Weight, Array]:
         return weights_of(self.graph, files)

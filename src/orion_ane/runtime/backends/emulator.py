@@ -13,7 +13,7 @@ from orion_ane.ane.faults.blobs import unchecked
 from orion_ane.ane.faults.loud import HINT
 from orion_ane.ane.targets import Behaviour, Target
 from orion_ane.ane.targets import target as find_target
-from orion_ane.engine import Numerics, Tape
+from orion_ane.engine import Lowered, Numerics
 from orion_ane.errors import BackendError, ConfigError
 from orion_ane.mil.parse import parse, parse_graph
 from orion_ane.mil.program import Buffer, Program
@@ -72,7 +72,7 @@ class EmulatedProgram(PortableProgram):
         with self._lock:
             self._tape = tape
 
-    def _reloaded(self, old: Tape, new: Tape) -> Tape:
+    def _reloaded(self, old: Lowered, new: Lowered) -> Lowered:
         return old if self._behaviour.reload == "old" else new
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class EmulatedProgram(PortableProgram):
         super().close()
         self._budget.unload(self)
 
-    def _evaluated(self, tape: Tape, fed: Mapping[str, Array]) -> dict[str, Array]:
+    def _evaluated(self, tape: Lowered, fed: Mapping[str, Array]) -> dict[str, Array]:
         if self.made.failure:
             raise BackendError("run", self.made.failure, hint=HINT)
         inputs, outputs = self.made.inputs, self.made.outputs
