@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -26,32 +26,42 @@ class KVCache:
     """The caches of all layers, each [1, channels, 1, capacity], filled up to `length`.
 
     What lies beyond `length` is zeros, and the mask hides it.
+
+    Attributes:
+        ports: the caches by their port's name; views of one array.
+        news: the names of a run's new keys and values, in the order of the caches.
     """
 
     def __init__(self, layers: int, channels: int, dtype: DType) -> None:
-        self._layers, self._channels, self._dtype = layers, channels, dtype
+        both = [f"{kind}_{{}}{layer:02d}" for layer in range(layers) for kind in "kv"]
+        self._names = [name.format("cache_") for name in both]
+        self.news = [name.format("") for name in both]
+        self._all = np.zeros((len(both), channels, 0), dtype.numpy)  # [2·layers, channels, room]
         self.length = 0
-        self.capacity = 0
         self.ports: dict[str, Array] = {}
+
+    @property
+    def capacity(self) -> int:
+        """The positions that there is room for."""
+        return self._all.shape[2]
 
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` positions, keeping what is there."""
         if capacity <= self.capacity:
             return
-        for layer in range(self._layers):
-            for kind in "kv":
-                name = f"{kind}_cache_{layer:02d}"
-                grown = np.zeros((1, self._channels, 1, capacity), self._dtype.numpy)
-                if self.length:
-                    grown[..., : self.length] = self.ports[name][..., : self.length]
-                self.ports[name] = grown
-        self.capacity = capacity
+        grown = np.zeros((*self._all.shape[:2], capacity), self._all.dtype)
+        grown[..., : self.length] = self._all[..., : self.length]
+        self._all = grown
+        self.ports = {
+            name: part[None, :, None] for name, part in zip(self._names, grown, strict=True)
+        }
 
-    def append(self, outputs: Mapping[str, Array], count: int) -> None:
-        """Take the first `count` lanes of a run's new keys and values `k_NN`, `v_NN`."""
+    def room(self, lanes: int) -> Array:
+        """An array for the new keys and values of a run of that many lanes, to be appended."""
+        return np.zeros((*self._all.shape[:2], lanes), self._all.dtype)
+
+    def append(self, new: Array, count: int) -> None:
+        """Take the first `count` lanes of a run's new keys and values, in the order of `news`."""
         end = self.length + count
-        for layer in range(self._layers):
-            for kind in "kv":
-                new = outputs[f"{kind}_{layer:02d}"]
-                self.ports[f"{kind}_cache_{layer:02d}"][..., self.length : end] = new[..., :count]
+        self._all[..., self.length : end] = new[..., :count]
         self.length = end

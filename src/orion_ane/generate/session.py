@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from orion_ane.ane.layout import pack, unpack
 from orion_ane.errors import ConfigError, DataError
+from orion_ane.generate.bucket import Bucket
 from orion_ane.generate.kv_cache import MIN_CACHED, KVCache, capacities
 from orion_ane.generate.programs import MAX_LANES, Kernel, Programs
-from orion_ane.models.decoder import MASKED, vocabulary
+from orion_ane.models.decoder import vocabulary
 from orion_ane.types import Array
 
 __all__ = ["MIN_CACHED", "Session"]
@@ -33,6 +34,7 @@ class Session:
         self._cache = KVCache(
             config.layers, programs.decoder.kv_channels, programs.precision.compute
         )
+        self._bucket: Bucket | None = None
         self.evaluations = 0
         self.weight_bytes = 0
 
@@ -89,63 +91,38 @@ class Session:
 
     def _run_body(self, ids: Sequence[int]) -> Array:
         """The hidden vectors of new tokens, [S, C]; the cache grows by them."""
-        programs, decoder, count = self._programs, self._programs.decoder, len(ids)
+        programs, count = self._programs, len(ids)
         lanes = programs.lanes_for(count)
         self._reserve(count)
-        dtype = programs.precision.compute
-        start = self.length
-        positions = np.minimum(start + np.arange(lanes), decoder.config.context - 1)
-        embedded = decoder.embed(programs.host_tensors, np.asarray(ids), positions[:count])
-        x = pack(embedded.astype(dtype.numpy), lanes)
-        shared = {
-            "mask": _causal(lanes, MASKED[dtype], dtype.numpy),
-            "mask_cache": self._cache_mask(lanes),
-        }
-        tables = decoder.tables(positions)
-        shared |= {name: table.astype(dtype.numpy) for name, table in tables.items()}
-        new: dict[str, Array] = {}
+        bucket = self._bucket
+        if bucket is None or (bucket.lanes, bucket.cached) != (lanes, self._cache.capacity):
+            bucket = self._bucket = Bucket(programs, self._cache, lanes)
+        bucket.fill(ids, self.length)
         for layers in programs.slices:
             kernel = programs.body(layers, lanes, self._cache.capacity)
-            caches = {
-                name: self._cache.ports[name]
-                for i in layers
-                for name in (f"k_cache_{i:02d}", f"v_cache_{i:02d}")
-            }
-            outputs = self._run(kernel, {"x": x, **shared, **caches})
-            x = outputs.pop("hidden")
-            new |= outputs
-        self._cache.append(new, count)
-        return unpack(x, count)
+            self._count(kernel)
+            bucket.run(layers, programs.loaded(kernel))
+        self._cache.append(bucket.new, count)
+        return bucket.hidden(count)
 
     def _run_head(self, hidden: Array) -> Array:
         """Logits [S, V] of hidden vectors [S, C]."""
         programs, count = self._programs, len(hidden)
         lanes = programs.lanes_for(count)
         kernel = programs.head(lanes)
-        found = self._run(kernel, {"hidden": pack(hidden, lanes)})
+        self._count(kernel)
+        found = programs.loaded(kernel).run({"hidden": pack(hidden, lanes)})
         parts = [found[f"logits{end}"] for end in vocabulary(programs.decoder.config.vocab)]
         logits = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         return unpack(logits, count).astype(np.float32, copy=False)
 
-    def _run(self, kernel: Kernel, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """One evaluation, counted."""
+    def _count(self, kernel: Kernel) -> None:
+        """Note an evaluation."""
         self.evaluations += 1
         self.weight_bytes += kernel.weight_bytes
-        return self._programs.loaded(kernel).run(inputs)
 
     def _reserve(self, count: int) -> None:
         """Room in the cache for what this run must see, and for what is expected."""
         config = self._programs.decoder.config
         need = max(self.length + count, min(self._expect, MAX_EXPECTED, config.context))
         self._cache.reserve(next(room for room in capacities(config.context) if room >= need))
-
-    def _cache_mask(self, lanes: int) -> Array:
-        dtype = self._programs.precision.compute
-        mask = np.full((1, 1, lanes, self._cache.capacity), MASKED[dtype], dtype.numpy)
-        mask[..., : self.length] = 0
-        return mask
-
-
-def _causal(lanes: int, masked: float, dtype: np.dtype[np.generic]) -> Array:
-    """[1,1,S,S]: each lane sees itself and those before."""
-    return np.triu(np.full((lanes, lanes), masked), 1).astype(dtype)[None, None]

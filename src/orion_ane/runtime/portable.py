@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypedDict, TypeVar
 
 from orion_ane.ane.targets import Target
 from orion_ane.engine import Lowered, Numerics, Tape, Threads, lower
+from orion_ane.engine.ranges import Meter, RangeReport
 from orion_ane.errors import BackendError, MilError
 from orion_ane.ir import Graph, Node
 from orion_ane.mil.blob import Blob, BlobDType, read_blob
-from orion_ane.mil.parse import parse_graph
+from orion_ane.mil.parse import parse, parse_graph
 from orion_ane.mil.program import Buffer, Port, Program
 from orion_ane.ops import BlobRef, Weight
 from orion_ane.runtime.backend import Executable
@@ -22,6 +23,30 @@ from orion_ane.types import Array
 
 NumericsName: TypeAlias = Literal["exact", "fp16", "fp32"]
 NO_ARRAYS: Mapping[Weight, Array] = MappingProxyType({})
+
+
+Run: TypeAlias = Callable[[], None]
+"""A run whose ports are bound."""
+
+
+class _BoundRun:
+    """Runs whatever is loaded then on the same arrays."""
+
+    def __init__(
+        self,
+        loaded: Callable[[], Lowered],
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+    ) -> None:
+        self._loaded, self._inputs, self._outputs = loaded, inputs, outputs
+        self._of: Lowered | None = None
+
+    def __call__(self) -> None:
+        found = self._loaded()
+        assert not isinstance(found, Tape)  # other weights change no ops
+        if found is not self._of:
+            self._of, self._bound = found, found.bind(self._inputs, self._outputs)
+        self._bound.run()
 
 
 class PortableProgram:
@@ -48,6 +73,7 @@ class PortableProgram:
         self._lock = threading.Lock()
         self._program = program
         self._tape: Lowered | None = self._lowered(program.weights)
+        self._meter: Meter | None = None
 
     @property
     def program(self) -> Program:
@@ -57,14 +83,49 @@ class PortableProgram:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs by port name, as new arrays; see `Executable`."""
         tape = self._open()
-        ports = self._program.inputs
-        fed = {port.symbol: filled(port, inputs.get(port.name)) for port in ports}
-        if len(inputs) > len(fed):
-            known = [port.name for port in ports]
-            unknown = next(name for name in inputs if name not in known)
-            raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
-        found = self._evaluated(tape, fed)
+        found = self._evaluated(tape, self._fed(inputs))
         return {port.name: taken(port, found[port.symbol]) for port in self._program.outputs}
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Run | None:
+        """A run that reads and writes certain arrays, each packed and of its port's type.
+
+        None where a run has more to do than that: surfaces that are not what is fed, or ops that
+        the engine has no commands for.
+        """
+        ports = (*self._program.inputs, *self._program.outputs)
+        if isinstance(self._open(), Tape) or any(port.of != port.type for port in ports):
+            return None
+        arrays = {**inputs, **outputs}
+        for port in ports:
+            array = filled(port, arrays.get(port.name))
+            assert array.flags.c_contiguous, port.name
+        return _BoundRun(
+            self._open,
+            {port.symbol: inputs[port.name] for port in self._program.inputs},
+            {port.symbol: outputs[port.name] for port in self._program.outputs},
+        )
+
+    def ranges(self, inputs: Mapping[str, Array]) -> RangeReport:
+        """What the values of a run come to, each of them: the same numbers, computed slowly.
+
+        Raises:
+            BackendError: as `run`.
+        """
+        self._open()
+        fed = self._entered(self._fed(inputs))
+        with self._lock:
+            meter = self._meter
+        if meter is None:
+            meter = Meter(
+                self.graph,
+                self._weights(self._program.weights),
+                numerics=self._numerics,
+                names=_names(self._program.text, self.graph),
+                threads=self._threads,
+            )
+            with self._lock:
+                self._meter = meter
+        return meter.measure(fed)
 
     def reload(self, weights: Mapping[str, Buffer]) -> None:
         """Exchange the blob files; see `Executable`.  After an error the old ones still hold."""
@@ -77,12 +138,13 @@ class PortableProgram:
         with self._lock:
             if self._tape is not None:  # closed meanwhile: it stays so
                 self._tape = self._reloaded(self._tape, tape)
+                self._meter = None
                 self._program = replace(self._program, weights=weights, digests={})
 
     def close(self) -> None:
         """Unload; a second call does nothing."""
         with self._lock:
-            self._tape = None
+            self._tape = self._meter = None
 
     @property
     def is_open(self) -> bool:
@@ -93,9 +155,23 @@ class PortableProgram:
         """Which runs after a reload."""
         return new
 
+    def _fed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The surfaces by symbol."""
+        ports = self._program.inputs
+        fed = {port.symbol: filled(port, inputs.get(port.name)) for port in ports}
+        if len(inputs) > len(fed):
+            known = [port.name for port in ports]
+            unknown = next(name for name in inputs if name not in known)
+            raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
+        return fed
+
+    def _entered(self, fed: Mapping[str, Array]) -> Mapping[str, Array]:
+        """What the program is given of the inputs' surfaces."""
+        return fed
+
     def _evaluated(self, tape: Lowered, fed: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs' surfaces by symbol, of those of the inputs."""
-        return tape.run(fed)
+        return tape.run(self._entered(fed))
 
     def _open(self) -> Lowered:
         with self._lock:
@@ -159,6 +235,22 @@ def weights_of(
             )
         found[leaf] = blob.array().reshape(leaf.of.shape)
     return found
+
+
+def _names(text: str, graph: Graph) -> dict[Node, str]:
+    """The names of a graph's values in its text; none of a graph that the device made another."""
+    functions = parse(text, tolerant=True).functions
+    function = functions.get("main") or next(iter(functions.values()))
+    written = function.graph.nodes
+    if [node.op for node in written] != [node.op for node in graph.nodes]:
+        return {}
+    here = dict(zip(written, graph.nodes, strict=True))
+    return {
+        here[node]: name
+        for statement in function.statements
+        for node, name in zip(statement.nodes, statement.results, strict=False)
+        if node in here
+    }
 
 
 def _check_layout(old: Mapping[str, Buffer], new: Mapping[str, Buffer]) -> None:

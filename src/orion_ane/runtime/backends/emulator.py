@@ -66,6 +66,9 @@ class EmulatedProgram(PortableProgram):
             )
         super().reload(weights)
 
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """None: what a device makes of its surfaces is looked at in each run."""
+
     def take_weights(self, donor: EmulatedProgram) -> None:
         """Run with a donor's weights, as a device does that keeps what it compiled."""
         tape = donor._open()
@@ -81,11 +84,13 @@ class EmulatedProgram(PortableProgram):
         self._budget.unload(self)
 
     def _evaluated(self, tape: Lowered, fed: Mapping[str, Array]) -> dict[str, Array]:
+        found = super()._evaluated(tape, fed)
+        return found if self.made.outputs is None else self.made.outputs.leave(found)
+
+    def _entered(self, fed: Mapping[str, Array]) -> Mapping[str, Array]:
         if self.made.failure:
             raise BackendError("run", self.made.failure, hint=HINT)
-        inputs, outputs = self.made.inputs, self.made.outputs
-        found = tape.run(fed if inputs is None else inputs.enter(fed))
-        return found if outputs is None else outputs.leave(found)
+        return fed if self.made.inputs is None else self.made.inputs.enter(fed)
 
     def _weights(self, files: Mapping[str, Buffer]) -> dict[Weight, Array]:
         frozen = {path: _frozen(data) for path, data in files.items()}

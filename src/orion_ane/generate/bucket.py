@@ -1,0 +1,113 @@
+"""What the body programs of one bucket read and write, kept from one run to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from orion_ane.ane.layout import unpack
+from orion_ane.generate.kv_cache import KVCache
+from orion_ane.generate.programs import Programs
+from orion_ane.models.decoder import MASKED
+from orion_ane.runtime.backend import Executable
+from orion_ane.runtime.portable import PortableProgram, Run
+from orion_ane.types import Array
+
+TURNED = 64  # positions whose tables are made at once
+
+
+class Bucket:
+    """The ports of a sequence's body programs, over S = `lanes` new and T = `cached` positions.
+
+    Attributes:
+        lanes, cached: the sizes.
+        new: the new keys and values of the last run, as `KVCache.append` takes them.
+    """
+
+    def __init__(self, programs: Programs, cache: KVCache, lanes: int) -> None:
+        """Take the places of the cache as it is; it must not grow."""
+        decoder, compute = programs.decoder, programs.precision.compute
+        masked, dtype = MASKED[compute], compute.numpy
+        self.lanes, self.cached = lanes, cache.capacity
+        self._decoder, self._host, self._slices = decoder, programs.host_tensors, programs.slices
+        self._hidden = [  # before, between and after the programs
+            np.zeros((1, decoder.config.dim, 1, lanes), dtype) for _ in range(len(self._slices) + 1)
+        ]
+        self._cache_mask = np.full((1, 1, lanes, self.cached), masked, dtype)
+        self._seen = 0
+        self._caches, self.new = cache.ports, cache.room(lanes)
+        self._news = {
+            name: part[None, :, None] for name, part in zip(cache.news, self.new, strict=True)
+        }
+        self._ahead: tuple[range, dict[str, Array]] = range(0), {}
+        self._tables = {
+            name: np.zeros(table.shape, dtype)
+            for name, table in decoder.tables(self._positions(0, lanes)).items()
+        }
+        self._shared = {"mask": _causal(lanes, masked, dtype), "mask_cache": self._cache_mask}
+        self._runs: dict[int, tuple[Executable, Run | None]] = {}
+
+    def fill(self, ids: Sequence[int], start: int) -> None:
+        """Set what the programs read: tokens at the positions from `start` on."""
+        decoder, count, x = self._decoder, len(ids), self._hidden[0]
+        positions = self._positions(start, count)
+        x[0, :, 0, :count] = decoder.embed(self._host, np.asarray(ids), positions).T
+        x[..., count:] = 0
+        self._cache_mask[..., self._seen : start] = 0
+        self._seen = start
+        for name, table in self._turned(start).items():
+            self._tables[name][...] = table
+
+    def run(self, layers: range, loaded: Executable) -> None:
+        """Run the program of some layers, on the hidden vectors of those before."""
+        found = self._runs.get(layers.start)
+        if found is None or found[0] is not loaded:
+            found = self._runs[layers.start] = loaded, self._bound(layers, loaded)
+        run = found[1]
+        if run is not None:
+            run()
+            return
+        outputs = loaded.run(self._read(layers))
+        for name, to in self._written(layers).items():
+            to[...] = outputs[name]
+
+    def hidden(self, count: int) -> Array:
+        """The first `count` hidden vectors after the last program, [S, C]."""
+        return unpack(self._hidden[-1], count)
+
+    def _positions(self, start: int, count: int) -> Array:
+        return np.minimum(start + np.arange(count), self._decoder.config.context - 1)
+
+    def _turned(self, start: int) -> dict[str, Array]:
+        """The tables of the positions from `start` on; of single ones, many are made at once."""
+        if self.lanes > 1 or not self._tables:
+            return self._decoder.tables(self._positions(start, self.lanes))
+        known, tables = self._ahead
+        if start not in known:
+            known = range(start, start + TURNED)
+            tables = self._decoder.tables(self._positions(start, TURNED))
+            self._ahead = known, tables
+        at = start - known.start
+        return {name: table[..., at : at + 1] for name, table in tables.items()}
+
+    def _bound(self, layers: range, loaded: Executable) -> Run | None:
+        if not isinstance(loaded, PortableProgram):
+            return None
+        return loaded.bind(self._read(layers), self._written(layers))
+
+    def _read(self, layers: range) -> dict[str, Array]:
+        names = [f"{kind}_cache_{i:02d}" for i in layers for kind in "kv"]
+        x = self._hidden[self._slices.index(layers)]
+        caches = {name: self._caches[name] for name in names}
+        return {"x": x, **self._shared, **self._tables, **caches}
+
+    def _written(self, layers: range) -> dict[str, Array]:
+        names = [f"{kind}_{i:02d}" for i in layers for kind in "kv"]
+        hidden = self._hidden[self._slices.index(layers) + 1]
+        return {"hidden": hidden, **{name: self._news[name] for name in names}}
+
+
+def _causal(lanes: int, masked: float, dtype: np.dtype[np.generic]) -> Array:
+    """[1,1,S,S]: each lane sees itself and those before."""
+    return np.triu(np.full((lanes, lanes), masked), 1).astype(dtype)[None, None]
