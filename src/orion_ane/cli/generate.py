@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -21,6 +22,7 @@ from orion_ane.errors import ConfigError
 from orion_ane.generate.model import Stored, load
 from orion_ane.generate.options import Options
 from orion_ane.generate.result import Generation, Piece
+from orion_ane.generate.watch import Seen
 from orion_ane.models.registry import available
 from orion_ane.runtime.portable import NumericsName
 
@@ -124,6 +126,8 @@ def _follow(pieces: Iterable[Piece], *, as_json: bool, shown: bool) -> Generatio
     else:
         show("" if shown else result.text)
         say(_figures(result))
+    if result.verification is not None and result.verification.warning is not None:
+        say(f"note: {result.verification.warning}")
     return result
 
 
@@ -152,7 +156,29 @@ def summary(result: Generation) -> dict[str, Any]:
     if result.verification is not None:
         document["max_logit_error"] = result.verification.max_logit_error
         document["argmax_agreement"] = result.verification.argmax_agreement
+        document["ranges"] = {
+            "first_bad": _seen(result.verification.first_bad),
+            "nearest": _seen(result.verification.nearest),
+        }
     return document
+
+
+def _seen(seen: Seen | None) -> dict[str, Any] | None:
+    """A tensor as `--json` prints it."""
+    if seen is None:
+        return None
+    found = seen.range
+    return {
+        "program": seen.program,
+        "name": found.name,
+        "op": found.op,
+        "type": str(found.type),
+        "largest": found.largest,
+        "room": found.room if math.isfinite(found.room) else None,
+        "not_finite": found.not_finite,
+        "saturated": found.saturated,
+        "lost_share": found.lost_share,
+    }
 
 
 def _figures(result: Generation) -> str:

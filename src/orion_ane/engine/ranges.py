@@ -90,7 +90,8 @@ class Range:
         if self.not_finite:
             told.insert(0, f"{self.not_finite} values not finite")
         if self.is_near:
-            told.append(f"{self.room:.2g} times below 32768, where a sum of products is infinite")
+            share = self.largest / SUM_CEILING
+            told.append(f"{share:.0%} of 32768, where a sum of products is infinite")
         return f"{self.op} {self.name} {self.type}: {', '.join(told)}"
 
 

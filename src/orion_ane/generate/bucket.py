@@ -68,7 +68,7 @@ class Bucket:
         if run is not None:
             run()
             return
-        outputs = loaded.run(self._read(layers))
+        outputs = loaded.run(self.inputs(layers))
         for name, to in self._written(layers).items():
             to[...] = outputs[name]
 
@@ -94,9 +94,10 @@ class Bucket:
     def _bound(self, layers: range, loaded: Executable) -> Run | None:
         if not isinstance(loaded, PortableProgram):
             return None
-        return loaded.bind(self._read(layers), self._written(layers))
+        return loaded.bind(self.inputs(layers), self._written(layers))
 
-    def _read(self, layers: range) -> dict[str, Array]:
+    def inputs(self, layers: range) -> dict[str, Array]:
+        """What the program of some layers reads, as it is now."""
         names = [f"{kind}_cache_{i:02d}" for i in layers for kind in "kv"]
         x = self._hidden[self._slices.index(layers)]
         caches = {name: self._caches[name] for name in names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, overload
 
@@ -16,8 +17,9 @@ from orion_ane.generate.loop import Checker, NoText, Outcome, Streamer, run_loop
 from orion_ane.generate.options import Options, Request
 from orion_ane.generate.packing import Packed, packed
 from orion_ane.generate.programs import Programs
-from orion_ane.generate.result import Generation, Piece
+from orion_ane.generate.result import Generation, Piece, Verification
 from orion_ane.generate.session import Session
+from orion_ane.generate.watch import Watch
 from orion_ane.host.sampling import log_softmax
 from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import find
@@ -285,7 +287,8 @@ class Model:
     def _stream(self, prompt: list[int], request: Options) -> Iterator[Piece]:
         room = self.config.context - len(prompt) + 1  # the last new token is not run itself
         limit = min(request.max_tokens, room)
-        session = self.session(expect=len(prompt) + limit)
+        watch = Watch() if request.verify else None
+        session = Session(self._programs, expect=len(prompt) + limit, watch=watch)
         started = time.perf_counter()
         session.prepare(len(prompt), 1)
         compile_s = time.perf_counter() - started
@@ -298,10 +301,17 @@ class Model:
             streamer=self._streamer(prompt),
             eos_ids=self.eos_ids,
             checker=checker,
+            clock=time.perf_counter if watch is None else watch.clock,
         )
+
+        def verified() -> Verification | None:
+            if checker is None or watch is None:
+                return None
+            return replace(checker.verification, first_bad=watch.first_bad, nearest=watch.nearest)
+
         for piece in pieces:
             if isinstance(piece, Outcome):
-                yield Piece("", result=self._result(prompt, request, piece, checker, compile_s))
+                yield Piece("", result=self._result(prompt, request, piece, verified(), compile_s))
             else:
                 yield piece
 
@@ -314,7 +324,7 @@ class Model:
         prompt: list[int],
         request: Options,
         outcome: Outcome,
-        checker: Checker | None,
+        verification: Verification | None,
         compile_s: float,
     ) -> Generation:
         return Generation(
@@ -332,7 +342,7 @@ class Model:
             programs=len(self._programs),
             evaluations_per_token=outcome.evaluations_per_token,
             weight_bytes_per_token=outcome.weight_bytes_per_token,
-            verification=None if checker is None else checker.verification,
+            verification=verification,
         )
 
     def _reference_programs(self) -> Programs:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from orion_ane.generate.watch import Seen
+
 FinishReason: TypeAlias = Literal["stop", "length", "interrupted"]
 
 
@@ -42,10 +44,25 @@ class Timings:
 
 @dataclass(frozen=True)
 class Verification:
-    """How a device's logits compare with fp32 on the same tokens."""
+    """How a device's logits compare with fp32 on the same tokens, and what its values came to.
+
+    Attributes:
+        max_logit_error: the largest difference of a logit.
+        argmax_agreement: the share of tokens after which the likeliest is the same.
+        first_bad: the first tensor whose values were not finite, though its operands' were.
+        nearest: the sum of products that came nearest to 2^15; None where the device shows none.
+    """
 
     max_logit_error: float
     argmax_agreement: float
+    first_bad: Seen | None = None
+    nearest: Seen | None = None
+
+    @property
+    def warning(self) -> Seen | None:
+        """What a user should know of: the first bad tensor, or else one near its ceiling."""
+        is_near = self.nearest is not None and self.nearest.range.is_near
+        return self.first_bad or (self.nearest if is_near else None)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from orion_ane.errors import ConfigError, DataError
 from orion_ane.generate.bucket import Bucket
 from orion_ane.generate.kv_cache import MIN_CACHED, KVCache, capacities
 from orion_ane.generate.programs import MAX_LANES, Kernel, Programs
+from orion_ane.generate.watch import Watch
 from orion_ane.models.decoder import vocabulary
 from orion_ane.types import Array
 
@@ -27,10 +28,13 @@ class Session:
         weight_bytes: bytes of weights those runs read.
     """
 
-    def __init__(self, programs: Programs, *, expect: int = 0) -> None:
-        """Start an empty sequence that will grow to about `expect` tokens."""
+    def __init__(self, programs: Programs, *, expect: int = 0, watch: Watch | None = None) -> None:
+        """Start an empty sequence that will grow to about `expect` tokens.
+
+        `watch` is shown every run.
+        """
         config = programs.decoder.config
-        self._programs, self._expect = programs, expect
+        self._programs, self._expect, self._watch = programs, expect, watch
         self._cache = KVCache(
             config.layers, programs.decoder.kv_channels, programs.precision.compute
         )
@@ -101,7 +105,10 @@ class Session:
         for layers in programs.slices:
             kernel = programs.body(layers, lanes, self._cache.capacity)
             self._count(kernel)
-            bucket.run(layers, programs.loaded(kernel))
+            loaded = programs.loaded(kernel)
+            if self._watch is not None:
+                self._watch.see(_label(layers), loaded, bucket.inputs(layers))
+            bucket.run(layers, loaded)
         self._cache.append(bucket.new, count)
         return bucket.hidden(count)
 
@@ -111,7 +118,10 @@ class Session:
         lanes = programs.lanes_for(count)
         kernel = programs.head(lanes)
         self._count(kernel)
-        found = programs.loaded(kernel).run({"hidden": pack(hidden, lanes)})
+        loaded, feed = programs.loaded(kernel), {"hidden": pack(hidden, lanes)}
+        if self._watch is not None:
+            self._watch.see("head", loaded, feed)
+        found = loaded.run(feed)
         parts = [found[f"logits{end}"] for end in vocabulary(programs.decoder.config.vocab)]
         logits = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         return unpack(logits, count).astype(np.float32, copy=False)
@@ -126,3 +136,8 @@ class Session:
         config = self._programs.decoder.config
         need = max(self.length + count, min(self._expect, MAX_EXPECTED, config.context))
         self._cache.reserve(next(room for room in capacities(config.context) if room >= need))
+
+
+def _label(layers: range) -> str:
+    """What a user calls the program of some layers."""
+    return f"layers {layers.start} to {layers.stop - 1}"
