@@ -1,0 +1,369 @@
+"""A model's programs for training: sequences in, the sums of losses and gradients out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from orion_ane.autodiff.taps import Pair
+from orion_ane.engine import Threads
+from orion_ane.errors import ConfigError, DataError
+from orion_ane.host.contraction import add_looked_up, contraction
+from orion_ane.host.loss import IGNORED, Loss, cross_entropy
+from orion_ane.models.decoder import MASKED, Decoder
+from orion_ane.nn.blocks import Precision
+from orion_ane.runtime.backend import Backend
+from orion_ane.train.layout import places, zeros
+from orion_ane.train.placed import Placed
+from orion_ane.train.stages import Stage, stages_of
+from orion_ane.train.updates import Reload, Updates
+from orion_ane.types import Array, DType
+
+FP32 = Precision(DType.FP32, DType.FP32)
+FP16 = Precision(DType.FP16, DType.FP16)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Sequences to learn from.
+
+    Attributes:
+        ids: what is read, [B, S].
+        targets: what should come after each, [B, S]; `IGNORED` where nothing is asked.
+    """
+
+    ids: Array
+    targets: Array
+
+    @property
+    def tokens(self) -> int:
+        """The targets that count."""
+        return int((self.targets != IGNORED).sum())
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]] | Array) -> Batch:
+        """Rows of S + 1 ids, each shifted within itself (case D07)."""
+        array = np.asarray(rows, np.int64)
+        return cls(array[:, :-1], array[:, 1:])
+
+
+@dataclass
+class Timings:
+    """Where the time of a step went, in milliseconds, by part."""
+
+    ms: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, part: str) -> Iterator[None]:
+        """Count the time of the block."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = (time.perf_counter() - started) * 1000
+            self.ms[part] = self.ms.get(part, 0.0) + spent
+
+
+@dataclass(eq=False)
+class Gradients:
+    """Sums over every target of a step; nothing is divided yet (case D01).
+
+    Attributes:
+        arrays: by canonical tensor, in fp32.
+        loss: the sum of negative log-probabilities, in nats.
+        tokens: the targets that count.
+        bad: the first value that was not finite, as `layers.3 hidden`; None where all were.
+    """
+
+    arrays: dict[str, Array]
+    loss: float = 0.0
+    tokens: int = 0
+    bad: str | None = None
+
+    def mean(self) -> float:
+        """Divide the gradients by the tokens, in place; the mean loss."""
+        if not self.tokens:
+            return 0.0
+        for array in self.arrays.values():
+            np.divide(array, np.float32(self.tokens), out=array)
+        return self.loss / self.tokens
+
+    def note(self, where: str, array: Array) -> None:
+        """Remember where the first value stood that was not finite."""
+        if self.bad is None and not np.isfinite(array).all():
+            self.bad = where
+
+
+class Network:
+    """The programs of one model over sequences of S lanes, loaded on their devices.
+
+    The layers are on the device in its own precision.  The head, which has the widest sums, is on
+    `host`, in fp32: a vocabulary's share of probability is too small for fp16's products.
+
+    Args:
+        decoder: the model.
+        tensors: its canonical tensors; those of the step are always given anew.
+        updates: the layers' device, and how new weights reach it.
+        host: where the head runs; None is the device itself.
+        lanes: S.
+        precision: of the layers; None is fp32 where the device has no target, else fp16.
+        layers_per_stage: how many layers a program holds.
+        threads: how many the host may use; it does not show in the results.
+
+    Raises:
+        ConfigError: S does not fit the model's context.
+        LimitError: a program breaks limits of the device.
+        BackendError: a device refuses a program, or has no room.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        tensors: Mapping[str, Array],
+        updates: Updates,
+        *,
+        host: Backend | None,
+        lanes: int,
+        precision: Precision | None = None,
+        layers_per_stage: int = 1,
+        threads: int | None = None,
+    ) -> None:
+        if not 1 <= lanes <= decoder.config.context:
+            want = f"1 to the context of {decoder.config.context}"
+            raise ConfigError("seq", "does not fit the model", got=lanes, want=want)
+        self.decoder, self.lanes, self.updates = decoder, lanes, updates
+        self.threads = Threads(threads)
+        default = FP32 if updates.device.target is None else FP16
+        self.precision = precision or default
+        self.head_precision = self.precision if host is None else FP32
+        self._head_updates = updates if host is None else Reload(host, "the host's own memory")
+        stages = stages_of(
+            decoder,
+            lanes=lanes,
+            precision=self.precision,
+            head_precision=self.head_precision,
+            layers_per_stage=layers_per_stage,
+        )
+        self._places = places(decoder)
+        self._placed: list[Placed] = []
+        weights = self._weights(tensors)
+        try:
+            for stage in stages:
+                self._placed.append(Placed(stage, weights[self._of(stage)], self._way(stage)))
+        except BaseException:
+            self.close()
+            raise
+        positions = np.arange(lanes)
+        masked = np.full((lanes, lanes), MASKED[self.precision.compute], np.float32)
+        shared = {"mask": np.triu(masked, 1)[None, None], **decoder.tables(positions)}
+        dtype = self.precision.compute.numpy
+        self._shared = {name: array.astype(dtype) for name, array in shared.items()}
+        self._positions = positions
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """In forward order, the head last."""
+        return tuple(placed.stage for placed in self._placed)
+
+    def gradients(
+        self,
+        batches: Iterable[Batch],
+        masters: Mapping[str, Array],
+        *,
+        scale: float = 1.0,
+        timings: Timings | None = None,
+    ) -> Gradients:
+        """The sums of losses and gradients over every row of every batch.
+
+        Args:
+            batches: the microbatches of a step.
+            masters: the tensors in fp32, for what the host looks up.
+            scale: multiplies what flows back through the device, and is taken out again in fp32.
+            timings: to which the time is added.
+
+        Raises:
+            DataError: a row of another length, or an id outside the vocabulary.
+            BackendError: a device failed.
+        """
+        spent = timings or Timings()
+        total = Gradients(zeros(self.decoder))
+        for batch in batches:
+            self._check(batch)
+            for ids, targets in zip(batch.ids, batch.targets, strict=True):
+                self._row(ids, targets, masters, total, scale, spent)
+        return total
+
+    def loss(self, batches: Iterable[Batch], masters: Mapping[str, Array]) -> Gradients:
+        """The sum of losses alone, nothing learnt: `arrays` is empty."""
+        total = Gradients({})
+        for batch in batches:
+            self._check(batch)
+            for ids, targets in zip(batch.ids, batch.targets, strict=True):
+                _, found = self._forward(ids, targets, masters, total, Timings())
+                total.loss += found.total
+                total.tokens += found.tokens
+        return total
+
+    def renew(self, masters: Mapping[str, Array]) -> None:
+        """Have every program run with new weights.
+
+        Raises:
+            BackendError: the device cannot, or has no room.
+        """
+        weights = self._weights(masters)
+        for placed in self._placed:
+            placed.renew(weights[self._of(placed.stage)])
+
+    def close(self) -> None:
+        """Unload every program."""
+        for placed in self._placed:
+            placed.close()
+
+    def _of(self, stage: Stage) -> Precision:
+        return self.head_precision if stage.name == "head" else self.precision
+
+    def _way(self, stage: Stage) -> Updates:
+        return self._head_updates if stage.name == "head" else self.updates
+
+    def _weights(self, tensors: Mapping[str, Array]) -> dict[Precision, dict[str, Array]]:
+        """The programs' weights in each precision that a stage has."""
+        apart = {self.precision, self.head_precision}
+        return {precision: self.decoder.weights(tensors, precision) for precision in apart}
+
+    def _check(self, batch: Batch) -> None:
+        if batch.ids.shape != batch.targets.shape or batch.ids.shape[1:] != (self.lanes,):
+            got = f"ids {list(batch.ids.shape)}, targets {list(batch.targets.shape)}"
+            raise DataError("batch", "another shape", got=got, want=f"rows of {self.lanes}")
+        vocab = self.decoder.config.vocab
+        bad = (batch.ids < 0) | (batch.ids >= vocab)
+        if bad.any():
+            raise DataError(
+                "batch", "no such id", got=int(batch.ids[bad][0]), want=f"0 to {vocab - 1}"
+            )
+
+    def _row(
+        self,
+        ids: Array,
+        targets: Array,
+        masters: Mapping[str, Array],
+        total: Gradients,
+        scale: float,
+        spent: Timings,
+    ) -> None:
+        """Add one sequence to the sums."""
+        if (targets == IGNORED).all():
+            return  # nothing to learn (case D05)
+        kept, found = self._forward(ids, targets, masters, total, spent)
+        total.loss += found.total
+        total.tokens += found.tokens
+        factor = scale if self._head_updates is self.updates else 1.0
+        seeds = self._seeds(self._placed[-1].stage, found.gradient, factor)
+        for placed, known in zip(reversed(self._placed), reversed(kept), strict=True):
+            stage = placed.stage
+            if stage.name != "head" and factor != scale:
+                seeds, factor = {n: a * np.float32(scale) for n, a in seeds.items()}, scale
+            dtype = self._of(stage).compute.numpy
+            with np.errstate(over="ignore"):
+                cotangents = {name: array.astype(dtype) for name, array in seeds.items()}
+            d_input = self._stage_back(placed, {**known, **cotangents}, total, factor, spent)
+            seeds = {"d_hidden": d_input.astype(np.float32)}
+        with spent.of("weight_grad_ms"):
+            dx = seeds["d_hidden"][0, :, 0].T / np.float32(factor)  # [S, C]
+            for name, rows in zip(
+                self.decoder.host_names, (ids, self._positions), strict=False
+            ):  # tokens first, then positions, where the model has a table of them
+                add_looked_up(total.arrays[name], rows, dx)
+
+    def _forward(
+        self,
+        ids: Array,
+        targets: Array,
+        masters: Mapping[str, Array],
+        total: Gradients,
+        spent: Timings,
+    ) -> tuple[list[dict[str, Array]], Loss]:
+        """What every stage keeps for the way back, and the loss."""
+        kept: list[dict[str, Array]] = []
+        with spent.of("forward_ms"):
+            x = self.decoder.embed(masters, ids, self._positions).T[None, :, None]  # [1,C,1,S]
+            outputs: dict[str, Array] = {}
+            for placed in self._placed:
+                stage = placed.stage
+                with np.errstate(over="ignore"):
+                    fed = {stage.takes: np.ascontiguousarray(x, self._of(stage).compute.numpy)}
+                fed |= {n: self._shared[n] for n in stage.forward.inputs if n != stage.takes}
+                outputs = placed.forward(fed)
+                known = {**fed, **outputs}
+                kept.append({name: known[name] for name in stage.kept})
+                for name in stage.gives:
+                    total.note(f"{stage.name} {name}", outputs[name])
+                x = outputs.get("hidden", x)
+            parts = [outputs[name] for name in self._placed[-1].stage.gives]
+            logits = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+            found = cross_entropy(logits[0, :, 0], targets, axis=0)
+        return kept, found
+
+    def _seeds(self, head: Stage, gradient: Array, factor: float) -> dict[str, Array]:
+        """The cotangent of each of the head's outputs."""
+        seeds, at = {}, 0
+        for name in head.gives:
+            rows = head.forward.outputs[name].type.shape[1]
+            part = gradient[at : at + rows]
+            scaled = part if factor == 1 else part * np.float32(factor)
+            seeds[f"d_{name}"] = np.ascontiguousarray(scaled)[None, :, None]
+            at += rows
+        return seeds
+
+    def _stage_back(
+        self,
+        placed: Placed,
+        known: dict[str, Array],
+        total: Gradients,
+        factor: float,
+        spent: Timings,
+    ) -> Array:
+        """Add a stage's weight gradients to the sums; the cotangent of its input."""
+        stage = placed.stage
+        with spent.of("backward_ms"):
+            outputs = placed.backward({name: known[name] for name in stage.backward.inputs})
+        d_input = outputs[f"d_{stage.takes}"]
+        total.note(f"{stage.name} d_{stage.takes}", d_input)
+        every = {**known, **outputs}
+        parts: dict[str, list[Callable[[], Array]]] = {}
+        for pair in stage.pairs:
+            parts.setdefault(pair.weight, []).append(partial(_product, pair, every))
+        for name, label in stage.vectors.items():
+            parts.setdefault(label, []).append(partial(_vector, outputs[name]))
+        work = list(parts.items())
+
+        def add(i: int) -> None:  # weights lie apart from each other: any thread may add to one
+            label, givers = work[i]
+            place = self._places[label]
+            for give in givers:
+                gradient = give()
+                if factor != 1:
+                    gradient /= np.float32(factor)
+                place.add(gradient, total.arrays[place.tensor])
+
+        with spent.of("weight_grad_ms"), self.threads.running():
+            self.threads.each(add, range(len(work)))
+        return d_input
+
+
+def _product(pair: Pair, every: Mapping[str, Array]) -> Array:
+    return contraction(every[pair.x], every[pair.dy])
+
+
+def _vector(gradient: Array) -> Array:
+    return gradient.astype(np.float32)
+
+
+def is_power_of_two(scale: float) -> bool:
+    """Whether multiplying by the scale and dividing again loses nothing."""
+    return math.isfinite(scale) and scale > 0 and math.frexp(scale)[0] == 0.5

@@ -1,0 +1,232 @@
+"""One step of training: gradients, clip, AdamW on fp32 masters, new weights to the programs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orion_ane.errors import ConfigError
+from orion_ane.host.adamw import AdamW, Moments, clip, global_norm
+from orion_ane.host.schedule import Schedule
+from orion_ane.models.decoder import Decoder
+from orion_ane.models.weights import shapes
+from orion_ane.runtime.backend import Backend
+from orion_ane.train.layout import masters as as_masters
+from orion_ane.train.network import Batch, Gradients, Network, Timings, is_power_of_two
+from orion_ane.train.updates import Updates, UpdatesName
+from orion_ane.train.updates import updates as make_updates
+from orion_ane.types import Array
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model learns.
+
+    Attributes:
+        schedule: the rate of each step.
+        rule: AdamW's constants.
+        clip: the most that the norm of all gradients may be; None is no bound.
+        decay_all: decay vectors too, and not only matrices (case O01).
+        decay_embeddings: whether tables that are looked up decay with the matrices.
+        loss_scale: multiplies what flows back through a device in fp16: a power of two, so that
+            taking it out again is exact.
+
+    Raises:
+        ConfigError: a value that means nothing.
+    """
+
+    schedule: Schedule
+    rule: AdamW = field(default_factory=AdamW)
+    clip: float | None = 1.0
+    decay_all: bool = False
+    decay_embeddings: bool = True
+    loss_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ConfigError("clip", "no such norm", got=self.clip, want="above 0")
+        if not is_power_of_two(self.loss_scale):
+            raise ConfigError("loss_scale", "loses bits", got=self.loss_scale, want="2, 4, 8, …")
+
+
+@dataclass(eq=False)
+class State:
+    """Everything that a run has learnt; arrays are written in place.
+
+    Attributes:
+        masters: the tensors in fp32, by canonical name.
+        moments: AdamW's, likewise.
+        step: how many steps were taken, those skipped included.
+        updates: how many of them moved the weights, which is AdamW's own count.
+        skipped: how many did not, since a gradient was not finite or nothing was to be learnt.
+        tokens_seen: targets that counted.
+        loss_scale: of the next step.
+    """
+
+    masters: dict[str, Array]
+    moments: dict[str, Moments]
+    step: int = 0
+    updates: int = 0
+    skipped: int = 0
+    tokens_seen: int = 0
+    loss_scale: float = 1.0
+
+    @classmethod
+    def fresh(cls, tensors: Mapping[str, Array], *, loss_scale: float = 1.0) -> State:
+        """That of a run that has seen no step."""
+        copied = as_masters(tensors)
+        moments = {name: Moments.zero(array.shape) for name, array in copied.items()}
+        return cls(copied, moments, loss_scale=loss_scale)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a step was.
+
+    Attributes:
+        step: from 1.
+        loss: the mean before it, in nats a token.
+        lr: its rate.
+        grad_norm: the true norm of the mean gradient, before any clipping.
+        tokens: the targets that counted.
+        skipped: why nothing was learnt, with the first bad tensor; None where it was.
+        loss_scale: as it was used.
+        timings: milliseconds, by part; `step_ms` is all.
+    """
+
+    step: int
+    loss: float
+    lr: float
+    grad_norm: float
+    tokens: int
+    skipped: str | None
+    loss_scale: float
+    timings: Mapping[str, float]
+
+
+class Trainer:
+    """A model that learns on a device.
+
+    Args:
+        decoder: the model.
+        start: its canonical tensors, or what an earlier run has learnt.
+        device: where the layers run; any backend.
+        recipe: how it learns.
+        seq: tokens of a sequence.
+        updates: how new weights reach the device.
+        host: where the head runs in fp32; None is the device itself.
+        options: what else `Network` takes.
+
+    Raises:
+        ConfigError: a setting that means nothing, or tensors that are not the model's.
+        BackendError: the device refuses a program, or would keep old weights.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        start: Mapping[str, Array] | State,
+        device: Backend,
+        recipe: Recipe,
+        *,
+        seq: int,
+        updates: UpdatesName | Updates = "auto",
+        host: Backend | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(start, State):
+            self.state = start
+        else:
+            self.state = State.fresh(start, loss_scale=recipe.loss_scale)
+        want_model(decoder, self.state.masters)
+        self.decoder, self.recipe = decoder, recipe
+        self.updates = make_updates(updates, device) if isinstance(updates, str) else updates
+        # Programs are built from the masters, so that a resumed run cannot have old ones.
+        masters = self.state.masters
+        self.network = Network(decoder, masters, self.updates, host=host, lanes=seq, **options)
+
+    def step(self, batches: Sequence[Batch]) -> Report:
+        """Learn from the microbatches of one step, which all targets together weigh (case D01).
+
+        Raises:
+            DataError: a row of another length, or an id outside the vocabulary.
+            BackendError: a device failed.
+        """
+        started, state, timings = time.perf_counter(), self.state, Timings()
+        scale, lr = state.loss_scale, self.recipe.schedule(state.step)
+        found = self.network.gradients(batches, state.masters, scale=scale, timings=timings)
+        with timings.of("optimizer_ms"), self.network.threads.running():
+            loss = found.mean()
+            norm = self._clipped(found)
+            why = _no_step(found, loss, norm)
+            if why is None:
+                self._learn(found.arrays, lr)
+        if why is None:
+            with timings.of("update_ms"):
+                self.network.renew(state.masters)
+        state.step += 1
+        state.skipped += why is not None
+        state.tokens_seen += found.tokens
+        spent = {**timings.ms, "step_ms": (time.perf_counter() - started) * 1000}
+        return Report(state.step, loss, lr, norm, found.tokens, why, scale, spent)
+
+    def _clipped(self, found: Gradients) -> float:
+        arrays = found.arrays.values()
+        limit = self.recipe.clip
+        return global_norm(arrays) if limit is None else clip(arrays, limit)
+
+    def _learn(self, gradients: Mapping[str, Array], lr: float) -> None:
+        state = self.state
+        state.updates += 1
+        weights = list(state.masters.items())
+
+        def move(i: int) -> None:
+            name, weight = weights[i]
+            self.recipe.rule.update(
+                weight,
+                gradients[name],
+                state.moments[name],
+                step=state.updates,
+                lr=lr,
+                decay=self._decays(name, weight),
+            )
+
+        self.network.threads.each(move, range(len(weights)))
+
+    def _decays(self, name: str, weight: Array) -> bool:
+        recipe = self.recipe
+        if recipe.decay_all:
+            return True
+        is_table = name in self.decoder.host_names
+        return weight.ndim > 1 and (recipe.decay_embeddings or not is_table)
+
+    def close(self) -> None:
+        """Unload every program; what was learnt stays in `state`."""
+        self.network.close()
+
+
+def _no_step(found: Gradients, loss: float, norm: float) -> str | None:
+    """Why a step is skipped, or None."""
+    if not found.tokens:
+        return "no target counts"
+    if math.isfinite(norm) and math.isfinite(loss):
+        return None
+    return f"not finite: {found.bad or 'the norm of the gradients'}"
+
+
+def want_model(decoder: Decoder, tensors: Mapping[str, Array]) -> None:
+    """Refuse tensors that are not the model's.
+
+    Raises:
+        ConfigError: naming the first that is missing, left over or of another shape.
+    """
+    want = shapes(decoder.config)
+    got = {name: array.shape for name, array in tensors.items()}
+    for name in (*want, *got):
+        if want.get(name) != got.get(name):
+            raise ConfigError(
+                f"tensor {name}", "not the model's", got=got.get(name), want=want.get(name)
+            )
