@@ -16,6 +16,7 @@ from orion_ane.artefacts.manifest import Reader, read_type, spelled
 from orion_ane.errors import MilError
 from orion_ane.generate.packing import Packed
 from orion_ane.mil import WeightFile, pack
+from orion_ane.mil.blob import ALIGNMENT
 from orion_ane.mil.program import Buffer
 from orion_ane.types import Array, TensorType
 
@@ -50,7 +51,7 @@ def write_weights(folder: Path, weights: Packed, notes: tuple[str, ...]) -> None
 
 
 def read_weights(folder: Path) -> tuple[Packed, tuple[str, ...]]:
-    """The weights of an entry, mapped, and the notes beside them.
+    """The weights of an entry, and the notes beside them.
 
     Raises:
         MilError: the entry is damaged.
@@ -90,7 +91,7 @@ def _described(file: WeightFile) -> dict[str, Any]:
 
 def _read(folder: Path, files: Reader, name: str) -> WeightFile:
     described = files.inner(name)
-    data, _ = mapped(folder / f"{name}.bin", described.size("bytes"))
+    data = _in_memory(mapped(folder / f"{name}.bin", described.size("bytes"))[0])
     if sums(data) != described.of("sums", str):
         raise MilError(str(folder / f"{name}.bin"), "not the bytes that were kept")
     offsets: dict[str, int] = {}
@@ -100,6 +101,15 @@ def _read(folder: Path, files: Reader, name: str) -> WeightFile:
         offsets[label], types[label] = one.size("offset"), read_type(one.inner("type"))
     file = WeightFile(described.of("path", str), data, offsets, types)
     return knowing(file, described.digest("digest"))
+
+
+def _in_memory(data: memoryview) -> memoryview:
+    """A copy in memory, where numpy asks for large pages: it is read half as fast where it lies."""
+    held = np.empty(len(data) + ALIGNMENT, np.uint8)
+    start = -held.ctypes.data % ALIGNMENT
+    held = held[start : start + len(data)]
+    held[:] = np.frombuffer(data, np.uint8)
+    return held.data.toreadonly()
 
 
 def sums(data: Buffer) -> str:

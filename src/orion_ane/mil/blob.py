@@ -320,7 +320,8 @@ def _write(chunks: list[_Chunk], limit: int) -> tuple[memoryview, tuple[int, ...
 
 def _aligned_zeros(size: int) -> NDArray[np.uint8]:
     """Zeros whose first byte is at a multiple of 64 in memory, so that views of a file are too."""
-    room = np.zeros(size + ALIGNMENT, np.uint8)
+    room = np.empty(size + ALIGNMENT, np.uint8)  # numpy asks for large pages here, not for zeros
+    room[:] = 0
     start = -room.__array_interface__["data"][0] % ALIGNMENT
     return room[start : start + size]
 
