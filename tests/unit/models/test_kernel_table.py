@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_scenes import FP32, FULL, GROUPED, LAYER, SMALL, STORIES, TOYS, cases, random_tensors
@@ -16,9 +18,11 @@ from orion_ane.mil import pack
 from orion_ane.models.gpt2 import GPT2
 from orion_ane.models.llama import Llama
 from orion_ane.models.paper import KERNELS, for_kernel
-from orion_ane.ops import Weight
+from orion_ane.ops import Weight, evaluate
 from orion_ane.types import DType
 
+FP16_CHAIN = 2.0**-7
+"""Some roundings to fp16, the sum's among them."""
 PAPER = [
     "gpt2_prefill_attn",
     "gpt2_prefill_ffn",
@@ -206,3 +210,17 @@ def test_a_vocabulary_longer_than_an_axis_has_several_matrices(name, config, rng
     assert len(graph.outputs) == len(matrices) == 2 + config.vocab % 2
     label = "wte" if config is SMALL else "embed" if config.tied else "head"
     assert np.array_equal(np.concatenate(matrices)[..., 0, 0], tensors[label])
+
+
+def test_a_vocabulary_over_the_longest_axis_is_softmaxed_over_several_ports(rng):
+    config = replace(TOYS["plain"], vocab=70001)
+    graph = KERNELS["vocab_softmax"](config, lanes=2)
+    assert list(graph.inputs) == ["x_0", "x_1"]
+    assert list(graph.outputs) == ["output_0", "output_1"]
+    assert not broken(compile_graph(graph, target="strict"))
+    scores = rng.standard_normal((1, 70001, 1, 2)).astype(np.float16)
+    split = graph.inputs["x_0"].type.shape[1]
+    found = evaluate(graph, {"x_0": scores[:, :split], "x_1": scores[:, split:]})
+    got = np.concatenate(list(found.values()), axis=1)
+    e = np.exp(scores.astype(np.float64))
+    np.testing.assert_allclose(got, e / e.sum(axis=1, keepdims=True), rtol=FP16_CHAIN, atol=1e-7)
