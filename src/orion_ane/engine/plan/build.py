@@ -285,6 +285,9 @@ class Builder:
     def _matmul(self, node: Node, x: View, y: View, sizes: Shape) -> View:
         """Row by row in our own kernel, for any strides of x and y that it can follow."""
         m, n, k = sizes
+        if n == 1 < m:  # a column is a row, and a row of y is read by one loop
+            found = self._matmul(node, _turned(y), _turned(x), (1, m, k))
+            return _turned(found)
         batch = x.shape[:-2]
         out = self._new((*batch, m, n))
         if y.strides[-1] != 1 and y.strides[-2] != 1 and n > 1 < k:

@@ -6,6 +6,7 @@ from heapq import heapify, heappop, heappush
 
 from orion_ane.engine.plan.commands import Buffer, Command
 from orion_ane.engine.plan.layout import Kind
+from orion_ane.engine.plan.phases import WORTH_DEALING
 
 MAX_STEPS = 48  # of a tape: enough for any block of a model, and registers stay few
 
@@ -13,7 +14,8 @@ MAX_STEPS = 48  # of a tape: enough for any block of a model, and registers stay
 def scheduled(commands: list[Command]) -> list[Command]:
     """The commands, each after those it reads from; of what could run next, thin products first.
 
-    So the products that read one value stand side by side, and no thread waits between them.
+    So the products that read one value stand side by side, and no thread waits between them.  Then
+    what is small: it is ready when what is dealt out needs it, so that this is not interrupted.
     """
     writers = _writers(commands)
     number = {command: i for i, command in enumerate(commands)}
@@ -25,8 +27,9 @@ def scheduled(commands: list[Command]) -> list[Command]:
         for source in sources:
             readers[source].append(command)
 
-    def key(command: Command) -> tuple[bool, int]:
-        return command.kind is not Kind.ROWS, number[command]
+    def key(command: Command) -> tuple[int, int]:
+        rank = 0 if command.kind is Kind.ROWS else 1 if command.cost < WORTH_DEALING else 2
+        return rank, number[command]
 
     ready = [(*key(command), command) for command in commands if not waits[command]]
     heapify(ready)

@@ -109,11 +109,13 @@ def _load(view: Array, base: int, start: int, to: Array) -> None:
     done, count = 0, to.shape[0]
     while done < count:
         at, rest = np.int64(0), start + done
-        for axis in range(RANK - 1, -1, -1):
+        axis = RANK - 1
+        while rest:
             size = view[SHAPE + axis]
             up = rest // size
             at += (rest - up * size) * view[STRIDE + axis]
             rest = up
+            axis -= 1
         run = min(inner - (start + done) % inner, count - done)
         part = to[done : done + run]
         reach = (run - 1) * step + 1
@@ -136,11 +138,13 @@ def _store(view: Array, base: int, start: int, x: Array) -> None:
     done, count = 0, x.shape[0]
     while done < count:
         at, rest = np.int64(0), start + done
-        for axis in range(RANK - 1, -1, -1):
+        axis = RANK - 1
+        while rest:
             size = view[SHAPE + axis]
             up = rest // size
             at += (rest - up * size) * view[STRIDE + axis]
             rest = up
+            axis -= 1
         run = min(inner - (start + done) % inner, count - done)
         part = x[done : done + run]
         reach = (run - 1) * step + 1
@@ -165,9 +169,8 @@ def _tape(  # noqa: PLR0915 - one function, since what it calls is compiled agai
             do = s[DO]
             if do in (_LOAD, _FILL):
                 if do == _LOAD or is_first:
-                    whole = count if do == _LOAD else BLOCK
                     view = views[s[X]]
-                    z = floats(registers + s[TO] * REGISTER_BYTES, whole)
+                    z = floats(registers + s[TO] * REGISTER_BYTES, count)
                     _load(view, bases[view[BASE]] + view[OFFSET], at if do == _LOAD else 0, z)
                 continue
             x = _operand(views, bases, registers, s[X], at, count)
@@ -308,41 +311,53 @@ def _matmul(c: Array, views: Array, bases: Array, registers: int, begin: int, en
     x_step, y_step, y_row = xv[STRIDE + 4], yv[STRIDE + 4], yv[STRIDE + 3]
     is_half = yv[IS_HALF]
     y_size = 4 - 2 * is_half
-    for job in range(begin * c[SIZE], min(end * c[SIZE], c[TOTAL])):
-        batch, i = job // m, job % m
-        x_at, y_at = i * xv[STRIDE + 3], np.int64(0)
+    job, stop = begin * c[SIZE], min(end * c[SIZE], c[TOTAL])
+    while job < stop:
+        batch = job // m
+        first = job - batch * m
+        last = min(m, first + stop - job)
+        x_at, y_at = np.int64(0), np.int64(0)
         for axis in range(2, -1, -1):
-            size = xv[SHAPE + axis]
-            index = batch % size
-            batch //= size
+            index = batch % xv[SHAPE + axis]
+            batch //= xv[SHAPE + axis]
             x_at += index * xv[STRIDE + axis]
             y_at += index * yv[STRIDE + axis]
-        row = registers
-        if xv[IS_HALF]:
-            reach = (k - 1) * x_step + 1
-            kernels.copy(halves(x + 2 * x_at, reach), x_step, floats(row, k))
-        elif x_step == 1:
-            row = x + 4 * x_at
+        source = y + y_size * y_at
+        for i in range(first, last):
+            row, at = registers, x_at + i * xv[STRIDE + 3]
+            if xv[IS_HALF]:
+                kernels.copy(halves(x + 2 * at, (k - 1) * x_step + 1), x_step, floats(row, k))
+            elif x_step == 1:
+                row = x + 4 * at
+            else:
+                kernels.copy(floats(x + 4 * at, (k - 1) * x_step + 1), x_step, floats(row, k))
+            out = z + 4 * (job + i - first) * n
+            _row_of_matmul(row, source, out, (n, k), is_half, y_step, y_row)
+            if rounds:
+                kernels.round_halves(floats(out, n))
+        job += last - first
+
+
+@compiled(is_part=True)
+def _row_of_matmul(
+    row: int, y: int, out: int, sizes: tuple[int, int], is_half: int, y_step: int, y_row: int
+) -> None:
+    """Dot products where y's columns are packed, else scaled rows of y one after the other."""
+    (n, k), size = sizes, 4 - 2 * is_half
+    if y_step == 1:
+        results = floats(out, n)
+        for j in range(n):
+            at = y + size * j * y_row
+            results[j] = dot_halves(at, row, k) if is_half else dot_floats(at, row, k)
+        return
+    kernels.fill(floats(out, n), np.float32(0))
+    factors = floats(row, k)
+    for j in range(k):
+        at = y + size * j * y_step
+        if is_half:
+            add_halves(factors[j], at, out, n)
         else:
-            reach = (k - 1) * x_step + 1
-            kernels.copy(floats(x + 4 * x_at, reach), x_step, floats(row, k))
-        out, source = z + 4 * job * n, y + y_size * y_at
-        if y_step == 1:
-            results = floats(out, n)
-            for j in range(n):
-                at = source + y_size * j * y_row
-                results[j] = dot_halves(at, row, k) if is_half else dot_floats(at, row, k)
-        else:
-            kernels.fill(floats(out, n), np.float32(0))
-            factors = floats(row, k)
-            for j in range(k):
-                at = source + y_size * j * y_step
-                if is_half:
-                    add_halves(factors[j], at, out, n)
-                else:
-                    add_floats(factors[j], at, out, n)
-        if rounds:
-            kernels.round_halves(floats(out, n))
+            add_floats(factors[j], at, out, n)
 
 
 # All of it
