@@ -31,8 +31,8 @@ class LayerNorm(Op, name="layer_norm"):
     """(x - mean) / sqrt(variance + eps) over `axes`, times gamma, plus beta, as far as given.
 
     x: F[...], gamma and beta: F[sizes of the axes, in x's order] -> F[...].  The variance is that
-    of the values at hand, not an estimate.  eps is a value of fp32, as that of rsqrt.  No
-    gradient: models are trained with the form that is spelled in ops.
+    of the values at hand, not an estimate.  eps is a value of fp32, as that of rsqrt.
+    No gradient: models are trained with the form that is spelled in ops.
     """
 
     axes: tuple[int, ...]

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from orion_ane.errors import ShapeError
-from orion_ane.ir.node import Arrays, Node, Types
+from orion_ane.ir.node import Arrays, Node, Op, Types
 from orion_ane.ir.spelling import MilArgs, MilCall
-from orion_ane.ops.curve import Curve, Rsqrt
+from orion_ane.ops.curve import Rsqrt
 from orion_ane.ops.foreign.activation import ByChannel, by_channel, gathered, of_channel
 from orion_ane.ops.foreign.linear import fitted
 from orion_ane.ops.foreign.parameters import fp32, want_own
 from orion_ane.ops.leaf import const
 from orion_ane.ops.reduction import reduce_mean, reduce_sum
+from orion_ane.ops.rules import FLOATS, unary, want_dtypes
 from orion_ane.types import Array, TensorType
 
 EPS, L2_EPS = 1e-5, 1e-6  # MIL's defaults
@@ -103,18 +104,26 @@ class InstanceNorm(ChannelNorm, name="instance_norm"):
         return scale * seen, gathered(dy * plain, slope, gamma), gathered(dy, slope, beta)
 
 
+class NeighbourNorm(Op):
+    """A norm without scale and offset: no curve, since each element looks at others."""
+
+    def infer(self, args: Types) -> TensorType:
+        x = unary(self, args)
+        want_dtypes(self, x, FLOATS)
+        if x.rank < 3:
+            raise ShapeError(self.name, "rank too low", got=x, want="at least 3")
+        return x
+
+
 @dataclass(frozen=True)
-class L2Norm(Curve, name="l2_norm"):
+class L2Norm(NeighbourNorm, name="l2_norm"):
     """x / sqrt(sum of x² over the last three axes + eps).  F[...,C,H,W] -> F[...,C,H,W]."""
 
     eps: float
 
     def infer(self, args: Types) -> TensorType:
         want_own(self, "eps", self.eps)
-        x = super().infer(args)
-        if x.rank < 3:
-            raise ShapeError(self.name, "rank too low", got=x, want="at least 3")
-        return x
+        return super().infer(args)
 
     def eval(self, args: Arrays) -> Array:
         (x,) = args
@@ -137,7 +146,7 @@ class L2Norm(Curve, name="l2_norm"):
 
 
 @dataclass(frozen=True)
-class LocalResponseNorm(Curve, name="local_response_norm"):
+class LocalResponseNorm(NeighbourNorm, name="local_response_norm"):
     """x / (k + alpha / size · sum of x² over `size` neighbouring channels) to the beta.
 
     x: F[N,C,*D] -> F[N,C,*D].  Of an even number of neighbours one more lies before.
@@ -154,8 +163,6 @@ class LocalResponseNorm(Curve, name="local_response_norm"):
         for name, value in (("alpha", self.alpha), ("beta", self.beta), ("k", self.k)):
             want_own(self, name, value)
         x = super().infer(args)
-        if x.rank < 3:
-            raise ShapeError(self.name, "rank too low", got=x, want="at least 3")
         if self.size < 1:
             raise ShapeError(self.name, "no neighbours", got=self.size, want="size from 1")
         return x

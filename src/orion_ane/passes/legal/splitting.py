@@ -28,7 +28,6 @@ from orion_ane.ops import (
 from orion_ane.ops.arithmetic import Binary, Pow, Select
 from orion_ane.ops.curve import Curve
 from orion_ane.ops.foreign.binary import Minimum
-from orion_ane.ops.foreign.normalization import L2Norm, LocalResponseNorm
 from orion_ane.ops.foreign.reductions import ReduceMin
 from orion_ane.ops.leaf import Const
 from orion_ane.ops.linear import Conv1x1, Matmul
@@ -145,8 +144,6 @@ class Splitter:
             case Const():
                 where = (slice(None),) * axis + (slice(begin, end),)
                 return const(op.value[where], node.type.dtype)
-            case L2Norm() | LocalResponseNorm():
-                raise UnsplitError  # curves that look at their neighbours
             case Curve() | Binary() | Pow() | Select() | Cast() | Identity():
                 return node.on(tuple(self._stretched(x, rank, axis, begin, end) for x in args))
             case Softmax(axis=along) if along % rank == axis:
