@@ -6,6 +6,7 @@ once, ties away, NaN as +0.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,16 @@ from orion_ane.ops.foreign.gates import SIGMOID as BY_SIGMOID
 from orion_ane.ops.foreign.gates import Gelu
 from orion_ane.ops.foreign.slices import SliceBySize, StridedSlice
 from orion_ane.ops.foreign.unary import Log, Round
-from orion_ane.ops.reduction import Softmax
+from orion_ane.ops.leaf import input_
+from orion_ane.ops.reduction import ReduceMean, ReduceSum, Softmax
 from orion_ane.ops.shape import Cast, Slice
-from orion_ane.types import Array, DType
+from orion_ane.types import Array, DType, TensorType
 
 LOG_OF_ZERO = np.array(-45440, np.float32)
+STEPS = 2.0**32  # of an exponential
 SOFTPLUS_END = np.array(11.09, np.float32)  # from here on the native one gives 0
 
-_ZERO, _ONE = np.array(0, np.float32), np.array(1, np.float32)
+_ZERO = np.array(0, np.float32)
 _HALF = np.array(0.5, np.float32)
 _LOWEST = np.array(np.finfo(np.float32).min)
 
@@ -43,18 +46,35 @@ def exact_function(node: Node, rules: Numerics) -> Function:
     types = (node.type, *(arg.type for arg in node.args))
     if all(of.dtype is not DType.FP16 for of in types):
         return function_of(node)  # fp32 and whole numbers: no rule is known
+    is_flushed = rules.subnormals.value == "flushed" and isinstance(node.op, Binary | Curve | Pow)
+    if isinstance(node.op, Curve | Pow) and not isinstance(node.op, ROUNDS_NOTHING):
+        return _by_table(curve_table(node.op, is_flushed=is_flushed))
     function = _computed(node)
-    if rules.subnormals.value == "flushed" and isinstance(node.op, Binary | Curve | Pow):
+    if is_flushed:
         function = flushing(function)
     return _clamped(node, function, rules)
+
+
+@lru_cache(maxsize=256)
+def curve_table(op: Op, *, is_flushed: bool = False) -> Array:
+    """What a curve makes of each of the 65,536 fp16 bit patterns, in their order, as fp32.
+
+    So a value does not depend on where in a vector of numpy's loops it is computed.
+    """
+    x = entered(np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32))
+    if isinstance(op, Sigmoid | Tanh | Gelu) and getattr(op, "mode", "") != BY_SIGMOID:
+        function: Function = activation_table(op.name)
+    else:
+        function = _computed(Node(op, (input_("x", TensorType(DType.FP16, x.shape)),)))
+    with np.errstate(all="ignore"):
+        y = (flushing(function) if is_flushed else function)(x)
+    return y.astype(np.float32)
 
 
 def _computed(node: Node) -> Function:
     match node.op:
         case Add() | Sub() | Mul() if node.type.dtype is DType.FP16:
             return _elementwise(node.op)
-        case Sigmoid() | Tanh() | Gelu() if getattr(node.op, "mode", "") != BY_SIGMOID:
-            return _by_table(node.op.name)
     function = _with_its_own_infinities(node)
     if node.type.dtype is not DType.FP16 or isinstance(node.op, ROUNDS_NOTHING):
         return function
@@ -72,8 +92,7 @@ def _elementwise(op: Op) -> Function:
     return kernels[type(op)]
 
 
-def _by_table(name: str) -> Function:
-    table = activation_table(name).by_bits.astype(np.float32)
+def _by_table(table: Array) -> Function:
     return lambda x: table[narrow(x).view(np.uint16)]
 
 
@@ -87,6 +106,10 @@ def _with_its_own_infinities(node: Node) -> Function:
             return lambda x, y: np.divide(x, np.add(y, _ZERO))  # -0 divides as +0
         case Softmax(axis=axis):
             return _softmax(axis)
+        case ReduceSum(axes=axes):
+            return lambda x: x.sum(axes, np.float64, keepdims=True)  # exact, in any order
+        case ReduceMean(axes=axes):
+            return lambda x: x.mean(axes, np.float64, keepdims=True)
         case Log():
             return lambda x: _log(function(x))
         case Softplus():
@@ -99,9 +122,10 @@ def _with_its_own_infinities(node: Node) -> Function:
 def _softmax(axis: int) -> Function:
     def softmax(x: Array) -> Array:
         top = np.maximum(x.max(axis, keepdims=True), _LOWEST)  # a row of nothing but -inf: zeros
-        below = np.subtract(x, top)
-        e: Array = np.exp(np.where(np.isnan(below), _ZERO, below))  # inf - inf
-        return np.divide(e, np.maximum(e.sum(axis, keepdims=True), _ONE))
+        below = np.subtract(x, top, dtype=np.float64)
+        # Whole steps, so that the order of the sum does not show, nor how many are masked.
+        e: Array = np.rint(np.exp(np.where(np.isnan(below), 0, below)) * STEPS)  # NaN: inf - inf
+        return np.divide(e, np.maximum(e.sum(axis, keepdims=True), STEPS))
 
     return softmax
 
