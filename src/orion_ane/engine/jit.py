@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
@@ -14,6 +16,8 @@ from numba.core.caching import FunctionCache
 from numba.extending import intrinsic as _intrinsic
 
 from orion_ane.errors import BackendError
+
+_log = logging.getLogger("orion_ane")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,9 +60,22 @@ class _Cache(FunctionCache):
         texts = (Path(str(module.__file__)).read_bytes() for module in sources)
         self._sources = hashlib.sha256(b"".join(texts)).hexdigest()
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """A kernel that was kept; None where it must be compiled, of which the user is told."""
+        found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        if found is None:
+            _tell()
+        return found
+
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         key = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]  # likewise
         return key, self._sources
+
+
+@cache
+def _tell() -> None:
+    """Say once in a process what takes so long."""
+    _log.warning("compiling kernels for this machine, once: some seconds")
 
 
 def check_processor(machine: str, features: Mapping[str, bool]) -> None:

@@ -7,6 +7,7 @@ import numba
 import numpy as np
 import pytest
 
+from orion_ane.engine import jit
 from orion_ane.engine.jit import _Cache, check_processor, compiled
 from orion_ane.errors import BackendError
 
@@ -55,3 +56,16 @@ def test_a_processor_without_fp16_conversions_is_refused_by_name() -> None:
     for machine in ("x86_64", "AMD64"):
         with pytest.raises(BackendError, match="got no f16c, want x86-64-v3"):
             check_processor(machine, {"f16c": False, "fma": True})
+
+
+def test_a_kernel_that_is_not_kept_is_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    jit._tell.cache_clear()
+    for _ in range(2):
+        compiled()(double)(np.float64(1))
+    assert [record.message[:17] for record in caplog.records] == ["compiling kernels"]
+    jit._tell.cache_clear()
+    compiled()(double)(np.float64(1))
+    assert len(caplog.records) == 1
