@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orion_ane.errors import ConfigError
-from orion_ane.host.adamw import AdamW, Moments, clip, global_norm
+from orion_ane.host.adamw import AdamW, clip, global_norm
 from orion_ane.host.schedule import Schedule
 from orion_ane.models.decoder import Decoder
 from orion_ane.models.weights import shapes
 from orion_ane.runtime.backend import Backend
-from orion_ane.train.layout import masters as as_masters
 from orion_ane.train.network import Batch, Gradients, Network, Timings, is_power_of_two
+from orion_ane.train.state import State
 from orion_ane.train.updates import Updates, UpdatesName
 from orion_ane.train.updates import updates as make_updates
 from orion_ane.types import Array
@@ -50,36 +50,6 @@ class Recipe:
             raise ConfigError("clip", "no such norm", got=self.clip, want="above 0")
         if not is_power_of_two(self.loss_scale):
             raise ConfigError("loss_scale", "loses bits", got=self.loss_scale, want="2, 4, 8, …")
-
-
-@dataclass(eq=False)
-class State:
-    """Everything that a run has learnt; arrays are written in place.
-
-    Attributes:
-        masters: the tensors in fp32, by canonical name.
-        moments: AdamW's, likewise.
-        step: how many steps were taken, those skipped included.
-        updates: how many of them moved the weights, which is AdamW's own count.
-        skipped: how many did not, since a gradient was not finite or nothing was to be learnt.
-        tokens_seen: targets that counted.
-        loss_scale: of the next step.
-    """
-
-    masters: dict[str, Array]
-    moments: dict[str, Moments]
-    step: int = 0
-    updates: int = 0
-    skipped: int = 0
-    tokens_seen: int = 0
-    loss_scale: float = 1.0
-
-    @classmethod
-    def fresh(cls, tensors: Mapping[str, Array], *, loss_scale: float = 1.0) -> State:
-        """That of a run that has seen no step."""
-        copied = as_masters(tensors)
-        moments = {name: Moments.zero(array.shape) for name, array in copied.items()}
-        return cls(copied, moments, loss_scale=loss_scale)
 
 
 @dataclass(frozen=True)

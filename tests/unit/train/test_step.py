@@ -16,7 +16,8 @@ from orion_ane.host.schedule import Schedule
 from orion_ane.models.build import decoder_of
 from orion_ane.models.weights import load_checkpoint
 from orion_ane.train.network import Batch
-from orion_ane.train.step import Recipe, State, Trainer
+from orion_ane.train.state import State
+from orion_ane.train.step import Recipe, Trainer
 
 FP32_SUMS = 1e-5
 LANES = 8

@@ -1,0 +1,320 @@
+"""Checkpoints of a run: folders that are there whole or not at all, the newest few of them.
+
+A folder `step-00000010` holds `state.safetensors`, the masters and both moments of every tensor in
+fp32, and `checkpoint.json`: a line with the SHA-256 of what follows it, then the document.  It is
+filled under another name, flushed, and renamed, so a run that is killed at any instant leaves the
+checkpoint before; what was half written is cleared away by the next that saves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from orion_ane.artefacts.atomic import flush_folder, folder_beside
+from orion_ane.errors import CheckpointError, ConfigError
+from orion_ane.host.adamw import Moments
+from orion_ane.models.config import ModelConfig
+from orion_ane.models.weights.documents import parse_json
+from orion_ane.models.weights.safetensors import open_safetensors
+from orion_ane.train.state import State
+from orion_ane.train.tensor_file import Written, want_written, write_pieces, write_tensors
+from orion_ane.types import Array
+
+MAGIC = "orion-training"
+FORMAT = 1
+TENSORS, DOCUMENT = "state.safetensors", "checkpoint.json"
+COUNTS = ("step", "updates", "skipped", "tokens_seen")
+KINDS = ("master", "mean", "square")
+MAX_DOCUMENT = 1 << 26
+NAME = re.compile(r"step-(\d{8,})")
+HALF = re.compile(r"\.step-\d{8,}\..*")  # being written, replaced, or thrown away
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Where a run stands.
+
+    Attributes:
+        config: the model's shape.
+        state: what was learnt.
+        settings: how it learns: whatever has to be the same for the run to go on unchanged.
+        cursor: the place in the data.
+        rng: states of generators, by name.
+    """
+
+    config: ModelConfig
+    state: State
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    cursor: Mapping[str, Any] = field(default_factory=dict)
+    rng: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A checkpoint as it was read; its arrays may be written to.
+
+    Attributes:
+        path: the folder.
+        config: the model's shape as a document has it.
+        code: the version that wrote it.
+        state, settings, cursor, rng: as in `Run`.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    code: str
+    state: State
+    settings: Mapping[str, Any]
+    cursor: Mapping[str, Any]
+    rng: Mapping[str, Any]
+
+    def want(self, run: str, config: ModelConfig, settings: Mapping[str, Any]) -> None:
+        """Refuse to go on with another model, or in another way.
+
+        Args:
+            run: who asks, as messages name it.
+            config: the model.
+            settings: those that have to be the same.
+
+        Raises:
+            ConfigError: naming everything that differs.
+        """
+        for what, got, want in (
+            ("model", self.config, _plain(asdict(config))),
+            ("settings", self.settings, _plain(dict(settings))),
+        ):
+            if differing := list(_differences(got, want)):
+                hint = "start another run in another folder, or give what it began with"
+                raise ConfigError(
+                    str(self.path), f"{run} has other {what}", got="; ".join(differing), hint=hint
+                )
+
+
+class Checkpoints:
+    """The checkpoints of one run in a folder, for one process at a time.
+
+    Args:
+        folder: made when the first is saved.
+        keep: how many of the newest stay.
+
+    Attributes:
+        notes: why some were passed over by `newest`.
+
+    Raises:
+        ConfigError: none would be kept.
+    """
+
+    def __init__(self, folder: Path, *, keep: int = 3) -> None:
+        if keep < 1:
+            raise ConfigError("checkpoints", "none would be kept", got=keep, want="at least 1")
+        self.folder, self.keep = folder, keep
+        self.notes: list[str] = []
+        self._is_clear = False
+
+    def save(self, run: Run) -> Path:
+        """Write a checkpoint, on the disk when this returns, then let the oldest go.
+
+        One of the same step that is there already, and cannot be read, makes room.
+
+        Raises:
+            CheckpointError: the disk is full or refuses, and what was there is as it was; or a
+                good one of this step is there.
+        """
+        path = self.folder / f"step-{run.state.step:08d}"
+        try:
+            self._clear_halves()
+            if path.exists():
+                self._make_room(path)
+            with folder_beside(path) as made:
+                _write(made, run)
+            self._rotate()
+        except OSError as error:
+            raise CheckpointError(
+                str(path),
+                f"cannot be written ({error.strerror})",
+                hint="the checkpoint before it is as it was",
+            ) from error
+        return path
+
+    def newest(self) -> Saved | None:
+        """The newest that is good; None where there is none at all.
+
+        Raises:
+            CheckpointError: there are some, and every one is damaged.
+        """
+        self.notes = []
+        first: CheckpointError | None = None
+        for path in reversed(self._all()):
+            try:
+                return load(path)
+            except CheckpointError as error:
+                first = first or error
+                self.notes.append(f"passed over: {error}")
+        if first is not None:
+            raise first
+        return None
+
+    def __len__(self) -> int:
+        """How many there are, good or not."""
+        return len(self._all())
+
+    def _all(self) -> list[Path]:
+        """The folders by step."""
+        if not self.folder.is_dir():
+            return []
+        found = [(NAME.fullmatch(path.name), path) for path in self.folder.iterdir()]
+        return [path for _, path in sorted((int(m[1]), path) for m, path in found if m)]
+
+    def _rotate(self) -> None:
+        for path in self._all()[: -self.keep]:
+            _discard(path)
+
+    def _make_room(self, path: Path) -> None:
+        try:
+            load(path)
+        except CheckpointError:
+            _discard(path)
+            return
+        raise CheckpointError(str(path), "is there already", hint="resume it, or save elsewhere")
+
+    def _clear_halves(self) -> None:
+        """Throw away what a killed process left."""
+        if self._is_clear or not self.folder.is_dir():
+            return
+        for path in list(self.folder.iterdir()):
+            if HALF.fullmatch(path.name):
+                shutil.rmtree(path)
+        self._is_clear = True
+
+
+def _discard(path: Path) -> None:
+    """Have a checkpoint go at once: under another name first, so that no half of it is found."""
+    going = path.with_name(f".{path.name}.old")
+    path.rename(going)
+    flush_folder(path.parent)
+    shutil.rmtree(going)
+
+
+def _write(folder: Path, run: Run) -> None:
+    state = run.state
+    arrays = {f"master.{name}": array for name, array in state.masters.items()}
+    arrays |= {f"mean.{name}": moments.mean for name, moments in state.moments.items()}
+    arrays |= {f"square.{name}": moments.square for name, moments in state.moments.items()}
+    written = write_tensors(folder / TENSORS, arrays)
+    document = {
+        "format": MAGIC,
+        "version": FORMAT,
+        "code": version("orion-ane"),
+        **{name: getattr(state, name) for name in COUNTS},
+        "loss_scale": state.loss_scale,
+        "config": _plain(asdict(run.config)),
+        "settings": _plain(dict(run.settings)),
+        "cursor": _plain(dict(run.cursor)),
+        "rng": _plain(dict(run.rng)),
+        "files": {TENSORS: asdict(written)},
+    }
+    text = json.dumps(document, indent=1, allow_nan=False).encode()
+    line = hashlib.sha256(text).hexdigest().encode() + b"\n"
+    write_pieces(folder / DOCUMENT, (line, text))
+
+
+def load(path: Path) -> Saved:
+    """A checkpoint, every byte of it checked.
+
+    Raises:
+        CheckpointError: something is missing, damaged, or of another version; it says which.
+    """
+    document = _document(path / DOCUMENT)
+    where = str(path / DOCUMENT)
+    files = _of(where, document, "files", dict)
+    described = _of(where, files, TENSORS, dict)
+    want = Written(_of(where, described, "bytes", int), _of(where, described, "sha256", str))
+    want_written(path / TENSORS, want)
+    masters, means, squares = _arrays(path / TENSORS)
+    moments = {name: Moments(means[name], squares[name]) for name in masters}
+    counts = {name: _of(where, document, name, int) for name in COUNTS}
+    scale = _of(where, document, "loss_scale", float)
+    return Saved(
+        path=path,
+        config=_of(where, document, "config", dict),
+        code=_of(where, document, "code", str),
+        state=State(masters, moments, **counts, loss_scale=scale),
+        settings=_of(where, document, "settings", dict),
+        cursor=_of(where, document, "cursor", dict),
+        rng=_of(where, document, "rng", dict),
+    )
+
+
+def _document(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_DOCUMENT)
+    except OSError as error:
+        raise CheckpointError(str(path), f"cannot be read ({error.strerror})") from error
+    line, _, text = data.partition(b"\n")
+    if not re.fullmatch(rb"[0-9a-f]{64}", line):
+        raise CheckpointError(str(path), "not a checkpoint of training", want="a line of SHA-256")
+    if hashlib.sha256(text).hexdigest().encode() != line:
+        raise CheckpointError(str(path), "damaged: not the document that was written")
+    found = parse_json(str(path), text)
+    if found.get("format") != MAGIC:
+        raise CheckpointError(str(path), "another format", got=found.get("format"), want=MAGIC)
+    if found.get("version") != FORMAT:
+        raise CheckpointError(
+            str(path),
+            "another version of the format",
+            got=found.get("version"),
+            want=FORMAT,
+            hint=f"it was written by orion-ane {found.get('code')}; resume with that",
+        )
+    return found
+
+
+def _of(where: str, document: Mapping[str, object], name: str, kind: type[Kind]) -> Kind:
+    value = document.get(name)
+    if type(value) is not kind:
+        got = type(value).__name__
+        raise CheckpointError(where, f"no such {name}", got=got, want=kind.__name__)
+    return value
+
+
+def _arrays(path: Path) -> tuple[dict[str, Array], ...]:
+    """Masters, means and squares by tensor, as arrays of their own."""
+    found: dict[str, dict[str, Array]] = {kind: {} for kind in KINDS}
+    for name, stored in open_safetensors(path).tensors.items():
+        kind, _, tensor = name.partition(".")
+        if kind not in found or stored.kind != "fp32" or stored.read is None:
+            raise CheckpointError(str(path), "no such tensor", got=f"{name} {stored.kind}")
+        found[kind][tensor] = np.array(stored.read(), np.float32)
+    shapes = [{name: a.shape for name, a in found[kind].items()} for kind in KINDS]
+    if not shapes[0] == shapes[1] == shapes[2]:
+        raise CheckpointError(str(path), "masters and moments are not of the same tensors")
+    return tuple(found[kind] for kind in KINDS)
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """As it comes back from JSON: tuples are lists."""
+    found: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
+    return found
+
+
+def _differences(got: Any, want: Any, at: str = "") -> Iterator[str]:
+    """What differs between two documents, each by its path."""
+    if isinstance(got, dict) and isinstance(want, dict):
+        for name in dict.fromkeys((*want, *got)):
+            inner = f"{at}.{name}" if at else name
+            yield from _differences(got.get(name), want.get(name), inner)
+    elif got != want:
+        yield f"{at} {got}, not {want}"

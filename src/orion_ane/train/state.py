@@ -1,0 +1,40 @@
+"""What a run has learnt so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orion_ane.host.adamw import Moments
+from orion_ane.train.layout import masters as as_masters
+from orion_ane.types import Array
+
+
+@dataclass(eq=False)
+class State:
+    """Everything that a run has learnt; arrays are written in place.
+
+    Attributes:
+        masters: the tensors in fp32, by canonical name.
+        moments: AdamW's, likewise.
+        step: how many steps were taken, those skipped included.
+        updates: how many of them moved the weights, which is AdamW's own count.
+        skipped: how many did not, since a gradient was not finite or nothing was to be learnt.
+        tokens_seen: targets that counted.
+        loss_scale: of the next step.
+    """
+
+    masters: dict[str, Array]
+    moments: dict[str, Moments]
+    step: int = 0
+    updates: int = 0
+    skipped: int = 0
+    tokens_seen: int = 0
+    loss_scale: float = 1.0
+
+    @classmethod
+    def fresh(cls, tensors: Mapping[str, Array], *, loss_scale: float = 1.0) -> State:
+        """That of a run that has seen no step."""
+        copied = as_masters(tensors)
+        moments = {name: Moments.zero(array.shape) for name, array in copied.items()}
+        return cls(copied, moments, loss_scale=loss_scale)
