@@ -8,7 +8,7 @@ those of the pieces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
 
@@ -29,7 +29,7 @@ from orion_ane.ops.arithmetic import Binary, Pow, Select
 from orion_ane.ops.curve import Curve
 from orion_ane.ops.foreign.binary import Minimum
 from orion_ane.ops.foreign.reductions import ReduceMin
-from orion_ane.ops.leaf import Const
+from orion_ane.ops.leaf import Const, Weight
 from orion_ane.ops.linear import Conv1x1, Matmul
 from orion_ane.ops.reduction import ReduceMax, ReduceMean, ReduceSum, Reduction, Softmax
 from orion_ane.ops.shape import Cast, Concat, Identity, Pad, Reshape, Slice, Transpose
@@ -37,6 +37,7 @@ from orion_ane.types import MAX_RANK, TensorType
 
 ROW = 32
 """Pieces are a multiple of so many values long where they may be: whole rows of fp16."""
+KERNEL_RANK = 4
 
 
 class UnsplitError(Exception):
@@ -144,6 +145,8 @@ class Splitter:
             case Const():
                 where = (slice(None),) * axis + (slice(begin, end),)
                 return const(op.value[where], node.type.dtype)
+            case Weight():
+                return self._part_of_file(node.type, op, axis, begin, end)
             case Curve() | Binary() | Pow() | Select() | Cast() | Identity():
                 return node.on(tuple(self._stretched(x, rank, axis, begin, end) for x in args))
             case Softmax(axis=along) if along % rank == axis:
@@ -164,6 +167,16 @@ class Splitter:
             case Concat() | Slice() | Pad():
                 return self._moved(node, axis, begin, end)
         raise UnsplitError
+
+    def _part_of_file(self, of: TensorType, op: Weight, axis: int, begin: int, end: int) -> Node:
+        """A piece of a weight, which is read by the same bytes as a kernel if that fits."""
+        if of.rank > KERNEL_RANK:
+            raise UnsplitError
+        shape = (*of.shape, 1, 1)[:KERNEL_RANK]
+        kernel = Node(replace(op, of=of.with_shape(shape)))
+        if not self.fits(kernel.type):
+            raise UnsplitError
+        return reshape(_cut(kernel, axis, begin, end), _with(of.shape, axis, end - begin))
 
     def _stretched(self, x: Node, rank: int, axis: int, begin: int, end: int) -> Node:
         """An operand's piece, where it is not one value for the whole axis."""
