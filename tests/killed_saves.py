@@ -112,7 +112,10 @@ def in_child(folder: Path, prepare) -> int:
 
 def is_whole(folder: Path, ended: int) -> bool:
     """Whether the newest is good and as it was saved, the next save works, and no half stays."""
-    found = Checkpoints(folder).newest()
+    kept = Checkpoints(folder)
+    found = kept.newest()
+    if kept.notes:  # one under a checkpoint's name is damaged
+        return False
     if found is None or found.state.step not in ((3,) if ended == 0 else (2, 3)):
         return False
     want = run_at(found.state.step)
