@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 from toys import toy_gpt2, toy_llama
 
 import orion_ane
@@ -47,6 +49,7 @@ def test_json_holds_what_the_contract_names(request, capfd, model, device):
     assert document["weight_bytes_per_token"] > 10_000
     for key in ("text", "compile_ms", "prefill_ms", "ttft_ms", "decode_tokens_per_s", "target"):
         assert key in document
+    assert document["numerics"] == {"cpu": "fp32", "emulator": "exact"}[device]
 
 
 def test_text_goes_to_stdout_and_the_rest_to_stderr(capfd, gpt2):
@@ -109,6 +112,35 @@ def test_a_prompt_of_the_whole_context_is_taken_and_one_more_is_refused_G01(capf
     )
 
 
+@pytest.mark.parametrize(
+    ("device", "numerics"),
+    [("emulator", "exact"), ("emulator", "fp16"), ("emulator", "fp32"), ("cpu", "fp16")],
+)
+def test_numerics_are_those_that_are_asked_for(capfd, llama, device, numerics):
+    words = ["--model", llama, "--prompt", "ab", "--max-tokens", "4", "--verify", "--json"]
+    code, out, err = orion(capfd, *words, "--device", device, "--numerics", numerics)
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    assert document["numerics"] == numerics
+    assert 0 < document["max_logit_error"] < 0.1
+    assert document["ranges"]["first_bad"] is None
+    nearest = document["ranges"]["nearest"]
+    assert nearest["op"] in ("conv1x1", "matmul")
+    assert nearest["room"] == 2**15 / nearest["largest"] > 1
+    assert 0 <= nearest["lost_share"] < 1
+
+
+def test_values_that_leave_the_range_are_told_of(capfd, tmp_path):
+    path = toy_llama(tmp_path / "loud")
+    tensors = load_file(path / "model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"] *= 5e4
+    save_file(tensors, path / "model.safetensors")
+    words = ["--model", str(path), "--prompt", "ab", "--max-tokens", "2", "--device", "emulator"]
+    code, _, err = orion(capfd, *words, "--verify")
+    assert code == 0
+    assert re.search(r"note: layers 0 to 1: \w+ \w+ fp16\[.*: \d+ values not finite", err), err
+
+
 @pytest.mark.parametrize("target", ["strict", "paper", "m1", "m5"])
 def test_the_emulator_is_the_device_that_was_asked_for(capfd, gpt2, target):
     words = ["--model", gpt2, "--prompt", "ab", "--max-tokens", "4", "--device", "emulator"]
@@ -134,6 +166,7 @@ def test_a_target_file_is_a_device_of_its_own(capfd, gpt2, tmp_path):
     [
         (["--device", "cpu", "--target", "m1"], "--target: not with device cpu: want --device emu"),
         (["--target", "m1"], "--target: not with device auto"),
+        (["--device", "cpu", "--numerics", "exact"], "numerics: not with device cpu: got exact"),
         (["--device", "emulator", "--target", "m9"], "target: no such target: got m9, want paper"),
         (["--temperature", "-1"], "temperature: out of range"),
         (["--top-p", "2"], "top-p: out of range"),

@@ -44,7 +44,7 @@ class Range:
         not_finite: how many values were infinite or NaN.
         saturated: how many were the largest finite number: 32752 of a sum of products, else 65504.
         products: how many products of two numbers other than 0 it sums; 0 where it sums none.
-        lost: how many of them vanish.
+        lost: how many of them vanish, as exponents, each at least -14, sum to less than -16.
         is_first: whether values were not finite although all operands were.
     """
 

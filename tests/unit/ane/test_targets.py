@@ -84,6 +84,20 @@ def test_a_file_overrides_each_answer(tmp_path: Path) -> None:
     assert found.behaviour == Behaviour("declared", programs=55, compile_pause_s=1)
 
 
+def test_a_file_switches_single_rules_of_the_arithmetic(tmp_path: Path) -> None:
+    switched = {"overflow": "final", "subnormals": "flushed"}
+    found = target(written(tmp_path, {"base": "m2", "arithmetic": switched})).arithmetic
+    assert (found.target, found.overflow.value, found.subnormals.value) == (
+        "m2",
+        "final",
+        "flushed",
+    )
+    paper = target(written(tmp_path, {"base": "paper", "arithmetic": {"subnormals": "flushed"}}))
+    assert paper.arithmetic.overflow.value == "final"  # as the base has it
+    other = target(written(tmp_path, {"base": "paper", "numerics": "m3"})).arithmetic
+    assert (other.target, other.overflow.value) == ("m3", "sticky")  # all of another chip
+
+
 def test_a_file_that_says_nothing_is_strict(tmp_path: Path) -> None:
     found = target(written(tmp_path, {}))
     assert (found.name, found.limits) == ("mac", TARGETS["strict"].limits)
@@ -102,6 +116,11 @@ def test_a_file_that_says_nothing_is_strict(tmp_path: Path) -> None:
         ({"dialect": "ios99"}, "dialect: got ios99"),
         ({"dialect": []}, "dialect: got"),
         ({"numerics": "m9"}, "numerics: got m9"),
+        ({"arithmetic": "final"}, "arithmetic is no object: got str"),
+        ({"arithmetic": {"overflow": 3}}, "arithmetic: overflow is no answer: got 3"),
+        ({"arithmetic": {"overflow": "luck"}}, "numerics.overflow: no such answer"),
+        ({"arithmetic": {"colour": "red"}}, "no such rule: got"),
+        ({"arithmetic": {"conv_3x3": "winograd"}}, "no such answer: got 'winograd'"),
         ({"name": "strict"}, "not a name of its own"),
         ({"name": 3}, "not a name of its own"),
         ({"behaviour": {"bindings": "names"}}, "no such answer: got bindings"),
