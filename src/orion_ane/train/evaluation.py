@@ -1,0 +1,39 @@
+"""How well a model predicts a text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from orion_ane.train.network import Batch, Network
+from orion_ane.types import Array
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The loss over some tokens.
+
+    Attributes:
+        loss: the mean, in nats a token, over all tokens alike (case D11).
+        tokens: how many counted.
+    """
+
+    loss: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss); inf where a double does not hold it."""
+        try:
+            return math.exp(self.loss)
+        except OverflowError:
+            return math.inf
+
+
+def evaluate(
+    network: Network, batches: Iterable[Batch], masters: Mapping[str, Array]
+) -> Evaluation:
+    """The loss of a model over batches, nothing learnt."""
+    found = network.loss(batches, masters)
+    return Evaluation(found.loss / found.tokens if found.tokens else 0.0, found.tokens)
