@@ -114,10 +114,10 @@ def test_a_text_is_piped_in(capsys, monkeypatch):
         (TEXT, ["--passes", "nosuch"], "orion: passes: no such pass: got nosuch, want casts"),
         (TEXT, ["--passes", "gelu"], "orion: passes: gelu fits a graph to a target: want a"),
         (TEXT, ["--target", "m9"], "orion: target: no such target: got m9"),
-        ("func main", [], "orion: mil:1:10: "),
+        ("func main", [], "orion: {path}:1:10: "),
     ],
 )
-def test_bad_use_is_one_message(opt, text, words, says):
+def test_bad_use_is_one_message(opt, tmp_path, text, words, says):
     code, out, err = opt(text, *words)
     assert (code, out) == (2, "")
-    assert err.startswith(says)
+    assert err.startswith(says.format(path=tmp_path / "model.mil"))

@@ -189,3 +189,25 @@ def test_what_cannot_be_compiled_gives_one_message(model, tmp_path, capfd, words
 
 def test_the_version_is_in_the_manifest(compiled):
     assert read_folder(compiled).manifest.tool == f"orion-ane {orion_ane.__version__}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "."],
+        ["diff", ".", "."],
+        ["diff", "good.mil", "bad/model.mil"],
+        ["diff", "bad/model.mil", "good.mil"],
+        ["compile", "bad/model.mil", "--out", "out"],
+    ],
+    ids=" ".join,
+)
+def test_of_several_files_the_damaged_one_is_named(tmp_path, monkeypatch, capfd, words):
+    monkeypatch.chdir(tmp_path)
+    good = "func main<ios18>(tensor<fp16, [1,64,1,32]> x) {} -> (x);"
+    for folder, text in (("good", good), ("bad", "junk")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model.mil").write_text(text, encoding="utf-8")
+    (tmp_path / "good.mil").write_text(good, encoding="utf-8")
+    assert main(words) == 2
+    assert capfd.readouterr().err.startswith("orion: bad/model.mil:1:1: unexpected: got 'junk'")

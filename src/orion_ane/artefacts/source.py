@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from orion_ane.artefacts.folder import MANIFEST, TEXT, read_bounded, read_folder
@@ -42,7 +43,9 @@ def read_program(path: Path) -> Program:
         MilError: the text cannot be read, or names a file outside its folder.
     """
     text = read_text(path)
-    return Program(text, _weights(path.parent, text), (), ())
+    with told_of(path):
+        weights = _weights(path.parent, text)
+    return Program(text, weights, (), ())
 
 
 def read_text(path: Path) -> str:
@@ -57,6 +60,24 @@ def read_text(path: Path) -> str:
         raise MilError(str(path), "cannot be read", got=error.strerror) from error
     except UnicodeDecodeError as error:
         raise MilError(str(path), "not UTF-8", got=f"byte {error.start}") from error
+
+
+@contextmanager
+def told_of(path: Path) -> Iterator[None]:
+    """What is wrong in a text is said of its file, since a command may read several.
+
+    Raises:
+        MilError: as inside, with the file in front of line and column.
+    """
+    try:
+        yield
+    except MilError as error:
+        if error.where.partition(":")[0] != "mil":
+            raise
+        line, column, got, want = error.line, error.column, error.got, error.want
+        raise MilError(
+            str(path), error.what, line=line, column=column, got=got, want=want, hint=error.hint
+        ) from error
 
 
 def _weights(folder: Path, text: str) -> dict[str, bytes]:

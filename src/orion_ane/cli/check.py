@@ -10,7 +10,7 @@ import click
 
 from orion_ane.ane.check import check as check_program
 from orion_ane.ane.targets import target
-from orion_ane.artefacts.source import sources
+from orion_ane.artefacts.source import sources, told_of
 from orion_ane.cli.common import say, show
 
 EXAMPLE = """Example:
@@ -31,7 +31,8 @@ def check(*, path: Path, name: str, as_json: bool) -> int:
     count = 0
     for file, program in sources(path):
         count += 1
-        found += [(file, diagnostic) for diagnostic in check_program(program, chosen)]
+        with told_of(file):
+            found += [(file, diagnostic) for diagnostic in check_program(program, chosen)]
     if as_json:
         violations = [{"file": str(file), **asdict(diagnostic)} for file, diagnostic in found]
         show(json.dumps({"target": chosen.name, "violations": violations}, indent=2))

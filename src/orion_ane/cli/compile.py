@@ -13,7 +13,7 @@ from orion_ane.ane.targets import Target
 from orion_ane.ane.targets import target as find_target
 from orion_ane.artefacts.folder import write_folder
 from orion_ane.artefacts.manifest import Manifest
-from orion_ane.artefacts.source import read_program
+from orion_ane.artefacts.source import read_program, told_of
 from orion_ane.cli.common import say, show
 from orion_ane.compiler import compile as compile_graph
 from orion_ane.errors import ConfigError, MilError
@@ -109,7 +109,8 @@ def compiled_text(file: Path, target: Target) -> Program:
         LimitError: it breaks limits that no legaliser can keep.
     """
     program = read_program(file)
-    graph = parse_graph(program.text)
+    with told_of(file):
+        graph = parse_graph(program.text)
     arrays: dict[str, Array] = {}
     for leaf in (node.op for node in graph.nodes if isinstance(node.op, Weight)):
         if leaf.at is None or leaf.at.path not in program.weights:

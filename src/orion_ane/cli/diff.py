@@ -6,14 +6,20 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
+from orion_ane.artefacts.diff import Difference
 from orion_ane.artefacts.diff import diff as diff_programs
-from orion_ane.artefacts.source import sources
+from orion_ane.artefacts.side import sides_of
+from orion_ane.artefacts.source import sources, told_of
 from orion_ane.cli.common import say, show
+from orion_ane.errors import MilError
 from orion_ane.mil.program import Program
+
+Sided: TypeAlias = tuple[Path, Program | str]
+"""A program or a text, and the file that it was read from."""
 
 EXAMPLE = """Example:
 
@@ -50,8 +56,8 @@ def _differences(a: Path, b: Path) -> Iterator[dict[str, Any]]:
         theirs = dict(zip(ours, theirs.values(), strict=True))
     for name in dict.fromkeys([*ours, *theirs]):
         if name in ours and name in theirs:
-            (file_a, x), (file_b, y) = ours[name], theirs[name]
-            for difference in diff_programs(x, y):
+            file_a, file_b = ours[name][0], theirs[name][0]
+            for difference in _compared(ours[name], theirs[name]):
                 record = asdict(difference)
                 record["a"]["file"], record["b"]["file"] = str(file_a), str(file_b)
                 yield {"program": None if alone else name, **record}
@@ -60,7 +66,22 @@ def _differences(a: Path, b: Path) -> Iterator[dict[str, Any]]:
             yield {"program": name, "where": "program", "what": what, "a": None, "b": None}
 
 
-def _named(path: Path) -> Iterator[tuple[str, tuple[Path, Program | str]]]:
+def _compared(a: Sided, b: Sided) -> tuple[Difference, ...]:
+    """Where two programs part.
+
+    Raises:
+        MilError: one cannot be read; its file is named.
+    """
+    try:
+        return diff_programs(a[1], b[1])
+    except MilError:
+        for file, program in (a, b):
+            with told_of(file):
+                sides_of(program)
+        raise
+
+
+def _named(path: Path) -> Iterator[tuple[str, Sided]]:
     """The programs of a place by name: that of their folder in it."""
     for file, program in sources(path):
         yield str(file.parent.relative_to(path)) if path.is_dir() else "main", (file, program)

@@ -14,7 +14,7 @@ import click
 
 from orion_ane.ane.targets import TARGETS, Target
 from orion_ane.ane.targets import target as find_target
-from orion_ane.artefacts.source import read_text
+from orion_ane.artefacts.source import read_text, told_of
 from orion_ane.cli.common import say, show
 from orion_ane.errors import MilError
 from orion_ane.ir import Graph, Node, verify
@@ -57,7 +57,8 @@ def opt(
     devices read, another in the short one.
     """
     text = _piped() if path == "-" else read_text(Path(path))
-    module = parse(text)
+    with told_of(Path(path)):
+        module = parse(text)
     device = None if name is None else find_target(name)
     names = None if passes is None else [word.strip() for word in passes.split(",")]
     ran: list[dict[str, Any]] = []
