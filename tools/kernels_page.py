@@ -47,7 +47,30 @@ print(compile(graph, target="strict").text)
 ```
 
 `for_kernel(graph, config, tensors, precision)` gives its weights: the model's, transposed copies
-of matrices for the backward kernels (`layers.0.wq_t`), and causal masks (`causal_256`).
+of matrices for the backward kernels (`layers.0.wq_t`), and causal masks (`causal_256`). `tensors`
+are a checkpoint's, by their [canonical names](formats/checkpoints.md#canonical-names):
+
+```python
+import numpy as np
+from orion_ane.compiler import compile
+from orion_ane.models.config import LlamaConfig
+from orion_ane.models.paper import KERNELS, for_kernel
+from orion_ane.nn.blocks import Precision
+from orion_ane.runtime import backend
+from orion_ane.types import DType
+
+toy = LlamaConfig(
+    vocab=64, context=32, dim=16, layers=2, heads=4, kv_heads=2, head_dim=4, hidden=24, tied=True
+)
+shapes = {"ffn_norm": (16,), "w1": (24, 16), "w3": (24, 16), "w2": (16, 24)}
+tensors = {f"layers.0.{name}": np.full(shape, 0.1, np.float32) for name, shape in shapes.items()}
+
+graph = KERNELS["fwd_ffn"](toy, layer=0, lanes=32)
+weights = for_kernel(graph, toy, tensors, Precision(DType.FP16, DType.FP16))
+kernel = backend("emulator", target="m4").compile(compile(graph, weights, target="m4"))
+outputs = kernel.run({"x": np.ones((1, 16, 1, 32), np.float16)})
+print({name: value.shape for name, value in outputs.items()})
+```
 
 - Any model of the family: any width, grouped heads, any number of lanes. Sizes without a default
   must be given; what means nothing is refused by name.
