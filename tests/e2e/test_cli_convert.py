@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from oracles import oracle
@@ -40,6 +42,13 @@ def test_a_program_that_went_through_a_package_is_the_same(folder, tmp_path, cap
     cpu = backend("cpu", threads=1)
     want, got = (cpu.compile(program).run({"x": x})["y"] for program in (first, second))
     np.testing.assert_array_equal(got, want)
+
+
+def test_what_was_converted_is_told_as_json(folder, tmp_path, capfd):
+    package, back = tmp_path / "a.mlpackage", tmp_path / "back"
+    for source, out in ((folder, package), (package, back)):
+        assert main(["convert", str(source), str(out), "--json"]) == 0
+        assert json.loads(capfd.readouterr().out) == {"out": str(out), "programs": ["main"]}
 
 
 def test_a_text_without_weights_becomes_a_package(tmp_path):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
 from orion_ane.artefacts.folder import write_folder
 from orion_ane.artefacts.source import sources
-from orion_ane.cli.common import say
+from orion_ane.cli.common import say, show
 from orion_ane.errors import ConfigError
 from orion_ane.interop.coreml import read_package, write_package
 from orion_ane.mil.program import Program
@@ -16,7 +17,9 @@ from orion_ane.mil.program import Program
 SUFFIX = ".mlpackage"
 EXAMPLE = """Examples:
 
-  orion convert model.mlpackage compiled/
+  orion convert model.mlpackage programs/
+
+  orion compile programs/main/model.mil --target m1 --out compiled/
 
   orion convert compiled/ model.mlpackage --program main
 """
@@ -27,13 +30,14 @@ EXAMPLE = """Examples:
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
 @click.option("--program", "name", metavar="NAME", help="Which program, where there are several.")
 @click.option("--replace", is_flag=True, help="Put the result in another folder's place.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
-def convert(*, source: Path, out: Path, name: str | None, replace: bool) -> int:
-    """Make a folder of programs of an mlpackage, or an mlpackage of a program.
+def convert(*, source: Path, out: Path, name: str | None, replace: bool, as_json: bool) -> int:
+    """Convert from or to an .mlpackage.
 
-    SOURCE is an .mlpackage, whose functions become programs as they are, for no device: compile
-    them for one next.  Or it is a MIL text, or a compiled folder, and OUT an .mlpackage.  Needs
-    the extra `coreml`.
+    SOURCE is an .mlpackage, whose functions become programs in the folder OUT as they are, for no
+    device: compile them for one next.  Or it is a MIL text, or a compiled folder, and OUT an
+    .mlpackage.  Needs the extra `coreml`.
     """
     if (source.suffix == SUFFIX) == (out.suffix == SUFFIX):
         got = f"{source.name} to {out.name}"
@@ -43,14 +47,19 @@ def convert(*, source: Path, out: Path, name: str | None, replace: bool) -> int:
         wanted = [name] if name is not None else list(package.module.functions)
         programs = [(function, package.program(function)) for function in wanted]
         write_folder(out, programs, replace=replace)
-        say(f"{len(programs)} programs")
-        return 0
-    write_package(_program(source, name), out, replace=replace)
+        found = [function for function, _ in programs]
+    else:
+        chosen, program = _program(source, name)
+        write_package(program, out, replace=replace)
+        found = [chosen]
+    if as_json:
+        show(json.dumps({"out": str(out), "programs": found}, indent=2, ensure_ascii=False))
+    say(f"{len(found)} program{'s' * (len(found) != 1)}")
     return 0
 
 
-def _program(source: Path, name: str | None) -> Program:
-    """The program that was asked for, or the only one.
+def _program(source: Path, name: str | None) -> tuple[str, Program]:
+    """The program that was asked for, or the only one, and its name.
 
     Raises:
         ConfigError: there is none of this name, or there are several.
@@ -60,5 +69,6 @@ def _program(source: Path, name: str | None) -> Program:
         raise ConfigError("--program", "no such program", got=name, want=", ".join(found))
     if name is None and len(found) > 1:
         raise ConfigError("--program", "there are several", want=", ".join(found))
-    chosen = found[name] if name is not None else next(iter(found.values()))
-    return chosen if isinstance(chosen, Program) else Program(chosen, {}, (), ())
+    name = name if name is not None else next(iter(found))
+    chosen = found[name]
+    return name, chosen if isinstance(chosen, Program) else Program(chosen, {}, (), ())
