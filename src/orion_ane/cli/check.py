@@ -21,11 +21,22 @@ EXAMPLE = """Example:
 
 @click.command(epilog=EXAMPLE)
 @click.argument("path", type=click.Path(exists=True, path_type=Path), metavar="FILE|FOLDER")
-@click.option("--target", "name", metavar="NAME|FILE", default="strict", show_default=True)
+@click.option(
+    "--target",
+    "name",
+    metavar="NAME|FILE",
+    default="strict",
+    show_default=True,
+    help="Whose limits: paper, strict, m1 to m5, or a target file.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def check(*, path: Path, name: str, as_json: bool) -> int:
-    """Check a MIL text, or every program of a compiled folder, against a target's limits."""
+    """Check programs against a target's limits.
+
+    FILE is a MIL text; of a compiled FOLDER every program is checked.  Each line names a place and
+    the limit that is broken there, which orion rules explains.  The exit status is 1 where any is.
+    """
     chosen = target(name)
     found = []
     count = 0

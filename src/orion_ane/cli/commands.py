@@ -16,7 +16,7 @@ from orion_ane.cli.run import run
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Each command explains itself: orion generate --help",
+    epilog="Each command explains itself: orion generate --help.  An error has exit status 2.",
 )
 @click.version_option(package_name="orion-ane", message="%(package)s %(version)s")
 def orion() -> None:

@@ -29,16 +29,21 @@ from orion_ane.nn.blocks import Precision
 from orion_ane.ops import Weight
 from orion_ane.types import Array, DType
 
-EXAMPLE = """Example:
+EXAMPLE = """Examples:
 
   orion compile --model smollm2-135m --bucket 32x512 --out compiled/
+
+  orion compile model.mil --target m1 --out compiled/
 """
 BUCKET = re.compile(r"([0-9]{1,6})x([0-9]{1,9})")
 
 
 @click.command("compile", epilog=EXAMPLE)
 @click.argument(
-    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    required=False,
+    metavar="[FILE.mil]",
 )
 @click.option("--model", metavar="NAME|FOLDER|FILE", help="A model, in place of FILE.mil.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to make.")
@@ -48,7 +53,7 @@ BUCKET = re.compile(r"([0-9]{1,6})x([0-9]{1,9})")
     metavar="NAME|FILE",
     default="strict",
     show_default=True,
-    help="Whose limits the programs keep.",
+    help="Whose limits the programs keep: paper, strict, m1 to m5, or a target file.",
 )
 @click.option(
     "--layers-per-program",
@@ -60,7 +65,7 @@ BUCKET = re.compile(r"([0-9]{1,6})x([0-9]{1,9})")
     "buckets",
     multiple=True,
     metavar="LANESxCACHED",
-    help="Sizes of a run and of its cache; repeatable.  [default: all that a model may need]",
+    help="Positions of a run and of its cache; repeatable.  [default: all that a model may need]",
 )
 @click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
 @click.option("--replace", is_flag=True, help="Put the folder in an older one's place.")
@@ -78,10 +83,11 @@ def compile_(
     replace: bool,
     as_json: bool,
 ) -> int:
-    """Compile a model, or the program in FILE.mil, into a folder.
+    """Compile a model or a MIL text.
 
-    Each program becomes OUT/NAME/model.mil with its weights beside it, and OUT/manifest.json
-    lists them.  A weight file that programs share lies on the disk once, under several names.
+    OUT becomes a folder of the model's programs, or of the one in FILE.mil.  Each program
+    becomes OUT/NAME/model.mil with its weights beside it, and OUT/manifest.json lists them.  A
+    weight file that programs share lies on the disk once, under several names.
     """
     if (file is None) == (model is None):
         raise ConfigError("compile", "what to compile", want="FILE.mil or --model, one of them")

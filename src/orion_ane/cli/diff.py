@@ -33,10 +33,12 @@ EXAMPLE = """Example:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def diff(*, a: Path, b: Path, as_json: bool) -> int:
-    """Compare two MIL texts or compiled folders by what they compute.
+    """Say where two programs differ.
 
-    Names, the order of independent statements, the dialect and the spelling of constants are no
-    difference.  Between compiled folders the contents of weights count too.
+    A and B are MIL texts or compiled folders, compared by what they compute: names, the
+    order of independent statements, the dialect and the spelling of constants are no difference.
+    Between compiled folders the contents of weights count too.  The exit status is 1 where there
+    is a difference.
     """
     found = list(_differences(a, b))
     if as_json:

@@ -31,9 +31,11 @@ ENDS = {
     "length": "length",
     "interrupted": "interruption",
 }
-EXAMPLE = """Example:
+EXAMPLE = """Examples:
 
-  orion generate --model smollm2-135m --prompt "Once upon a time" --max-tokens 40
+  orion generate --model smollm2-135m --prompt "Once upon a time"
+
+  orion generate --model model.gguf --device emulator --target m1 --prompt Once
 """
 
 
@@ -42,12 +44,14 @@ EXAMPLE = """Example:
 @click.option(
     "--target",
     metavar="NAME|FILE",
-    help="The device that the emulator is: paper, strict, m1 to m5.  [default: strict]",
+    help="The device that the emulator is: paper, strict, m1 to m5, or a target file.  "
+    "[default: strict]",
 )
 @click.option(
     "--numerics",
     type=click.Choice(["exact", "fp16", "fp32"]),
-    help="How the device computes.  [default: exact, the target's own; on cpu fp32]",
+    help="How the device computes: as the target itself, rounding after every op, or in fp32.  "
+    "[default: exact on the emulator, fp32 on cpu, which has no exact]",
 )
 @click.option(
     "--prompt",

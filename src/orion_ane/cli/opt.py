@@ -42,8 +42,13 @@ Passes: {", ".join(PASSES)}; with a target also {", ".join(LEGAL)}.
 @click.argument(
     "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="FILE.mil|-"
 )
-@click.option("--passes", metavar="NAME,NAME", help="In this order, once each.")
-@click.option("--target", "name", metavar="NAME|FILE", help="What the text is to fit.")
+@click.option("--passes", metavar="NAME,NAME", help="These passes, in this order, once each.")
+@click.option(
+    "--target",
+    "name",
+    metavar="NAME|FILE",
+    help="What the text is to fit: paper, strict, m1 to m5, or a file.",
+)
 @click.option("--verify", "is_verified", is_flag=True, help="Check the graph around each pass.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")

@@ -20,11 +20,20 @@ EXAMPLE = """Example:
 
 @click.command(epilog=EXAMPLE)
 @click.argument("code", required=False)
-@click.option("--target", "name", metavar="NAME|FILE", help="Only those that hold on a target.")
+@click.option(
+    "--target",
+    "name",
+    metavar="NAME|FILE",
+    help="Only those of paper, strict, m1 to m5, or a target file.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def rules(*, code: str | None, name: str | None, as_json: bool) -> int:
-    """List the device's limits, or explain the one called CODE."""
+    """List the device's limits, or explain one.
+
+    A line has the limit's CODE, what happens where it is broken, how good the claim is, and what
+    it asks for.  With a CODE: its sources, who contradicts it, and the targets that hold it.
+    """
     rows = LIMITS if name is None else target(name).rows
     if code is not None:
         found = LIMIT_BY_CODE.get(code.upper())
