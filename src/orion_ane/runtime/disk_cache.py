@@ -79,6 +79,14 @@ def _warn_once(message: str) -> None:
     _log.warning(message)
 
 
+def _is_there(folder: Path) -> bool:
+    """Whether there is a folder; not where nobody may look."""
+    try:
+        return folder.is_dir()
+    except OSError:
+        return False
+
+
 def key_of(tool: str, *parts: str) -> str:
     """The key of an entry that depends on these parts and on the tool."""
     digest = hashlib.sha256()
@@ -125,24 +133,31 @@ class DiskCache:
             with folder_beside(folder) as made:
                 fill(made)
         except (ConfigError, OSError) as error:
-            if not folder.is_dir():  # else another process was faster
+            if not _is_there(folder):  # else another process was faster
                 _warn_once(f"the cache in {self.root} cannot be written: {error.args[-1]}")
         self._make_room(folder)
 
     def drop(self, key: str, why: object) -> None:
         """Remove an entry that is damaged, with a warning."""
         folder = self._folder(key)
-        if folder.is_dir():  # else another process has done so, or made room
+        if _is_there(folder):  # else another process has done so, or made room
             _log.warning("a damaged entry of the cache is dropped: %s", why)
             self._remove(folder)
 
     def _folder(self, key: str) -> Path:
         return self.root / LAYOUT / key
 
+    def _entries(self) -> list[Path]:
+        """The folders of all entries; none where nobody may look."""
+        try:
+            return list(self._folder("").iterdir())
+        except OSError:
+            return []
+
     def _make_room(self, newest: Path) -> None:
         """Remove the longest unused until the rest is within the bound."""
         entries = []
-        for folder in self._folder("").iterdir() if self._folder("").is_dir() else ():
+        for folder in self._entries():
             try:
                 used = folder.stat().st_mtime
                 size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -165,6 +180,6 @@ class DiskCache:
             trash.mkdir(exist_ok=True)
             folder.rename(trash / folder.name)
         except OSError as error:
-            if folder.is_dir():  # else another process was faster
+            if _is_there(folder):  # else another process was faster
                 _log.warning("an entry of the cache cannot be removed: %s", error)
         shutil.rmtree(trash, ignore_errors=True)

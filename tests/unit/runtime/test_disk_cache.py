@@ -98,6 +98,16 @@ def test_a_place_that_cannot_be_written_costs_a_warning(tmp_path, caplog):
         keep(cache, "b")
     (record,) = caplog.records
     assert "cannot be written" in record.getMessage()
+
+
+def test_a_place_that_cannot_even_be_asked_for_costs_a_warning(tmp_path, caplog):
+    cache = DiskCache(tmp_path / ("long" * 100))  # likewise what a user may not look into
+    with caplog.at_level(logging.WARNING):
+        keep(cache, "a")
+        cache.drop("a", "a test")
+    assert cache.find("a") is None
+    (record,) = caplog.records
+    assert "cannot be written" in record.getMessage()
     assert cache.find("a") is None
 
 
