@@ -11,6 +11,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 from numba import types
+from numba.core import cgutils
 
 from orion_ane.engine.jit import check_processor, intrinsic
 
@@ -60,6 +61,17 @@ def value_of(_context: Any, x: Any) -> Any:
 def quotient(_context: Any, x: Any, _y: Any) -> Any:
     """x / y as IEEE has it: numba's own refuses a zero."""
     return x(x, x), lambda _c, b, _s, args: b.fdiv(*args)
+
+
+@intrinsic
+def fused(_context: Any, _x: Any, _y: Any, _z: Any) -> Any:
+    """x y + z in fp64, rounded once."""
+
+    def code(_c: Any, b: Any, _s: Any, args: Any) -> Any:
+        kind = ir.FunctionType(DOUBLE, [DOUBLE] * 3)
+        return b.call(cgutils.get_or_insert_function(b.module, kind, "llvm.fma.f64"), args)
+
+    return types.float64(types.float64, types.float64, types.float64), code
 
 
 # Counters that threads share, by address

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from orion_ane.engine.jit import compiled
-from orion_ane.engine.plan.code import bits_of, from_bits, quotient
+from orion_ane.engine.plan.code import bits_of, from_bits, fused, quotient
 
 _LOG2E = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+_LN2 = 0.6931471805599453
 _WHOLE = 1.5 * 2.0**52  # added and taken away it rounds to a whole number, which its bits hold
 _LOWEST, _HIGHEST = -104.0, 89.0  # beyond, e to the x is 0 or infinite in fp32
 _SMALL = 1e-4  # tanh x is x to fp32's precision below
@@ -24,19 +24,19 @@ def wide_exp(x: Any) -> Any:
     """e to the x in fp64, to some 1e-11, for x that fp32 can hold the result of; NaN of NaN."""
     x = max(x, _LOWEST)
     x = min(x, _HIGHEST)
-    whole = x * _LOG2E + _WHOLE
+    whole = fused(x, _LOG2E, _WHOLE)
     n = whole - _WHOLE
-    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    r = fused(n, -_LN2, x)
     p = 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
+    p = fused(p, r, 1.0 / 40320.0)
+    p = fused(p, r, 1.0 / 5040.0)
+    p = fused(p, r, 1.0 / 720.0)
+    p = fused(p, r, 1.0 / 120.0)
+    p = fused(p, r, 1.0 / 24.0)
+    p = fused(p, r, 1.0 / 6.0)
+    p = fused(p, r, 0.5)
+    p = fused(p, r, 1.0)
+    p = fused(p, r, 1.0)
     return p * from_bits((bits_of(whole) + 1023) << 52)
 
 

@@ -45,8 +45,8 @@ class At(IntEnum):
     A = 9
     B = 10
     C = 11
-    D = 12
-    E = 13
+    SPAN = 12
+    """How many commands, from this on, are done unit by unit: all on one, then on the next."""
 
 
 class Of(IntEnum):

@@ -25,7 +25,7 @@ from orion_ane.types import Array
 
 # Plain numbers: numba compiles them in.
 _TAPE, _REDUCE, _SOFTMAX, _ROWS, _MATMUL = map(int, layout.Kind)
-KIND, WAIT, UNITS, SIZE, TOTAL, VIEW, STEP, STEPS, ROUNDS, A, B, C, D, E = map(int, layout.At)
+KIND, WAIT, UNITS, SIZE, TOTAL, VIEW, STEP, STEPS, ROUNDS, A, B, C, SPAN = map(int, layout.At)
 BASE, OFFSET, IS_HALF, SHAPE, STRIDE = map(int, layout.Of)
 DO, TO, X, Y, Z, STEP_ROUNDS, P, Q = map(int, layout.In)
 (
@@ -390,24 +390,29 @@ def run_share(
     if mine < 0:
         return
     registers = scratch + mine * scratch_size
-    for i in range(commands.shape[0]):
-        c = commands[i]
-        if c[WAIT] and team > 1:
+    i = 0
+    while i < commands.shape[0]:
+        head = commands[i]
+        if head[WAIT] and team > 1:
             _meet(counters, team)
-        units = c[UNITS]
+        units, span = head[UNITS], head[SPAN]
         begin, end = mine * units // team, (mine + 1) * units // team
         if units == 0:
             begin, end = np.int64(0), np.int64(1 if mine == 0 else 0)
-        if begin == end:
-            continue
-        kind = c[KIND]
-        if kind == _TAPE:
-            _tape(c, views, steps, bases, registers, begin, end)
-        elif kind == _ROWS:
-            _rows(c, views, bases, registers, begin, end)
-        elif kind == _MATMUL:
-            _matmul(c, views, bases, registers, begin, end)
-        elif kind == _REDUCE:
-            _reduce(c, views, bases, registers, begin, end)
-        else:
-            _softmax(c, views, bases, registers, begin, end)
+        step = end - begin if span == 1 else np.int64(1)
+        while begin < end:
+            for j in range(i, i + span):
+                c = commands[j]
+                kind = c[KIND]
+                if kind == _TAPE:
+                    _tape(c, views, steps, bases, registers, begin, begin + step)
+                elif kind == _ROWS:
+                    _rows(c, views, bases, registers, begin, begin + step)
+                elif kind == _MATMUL:
+                    _matmul(c, views, bases, registers, begin, begin + step)
+                elif kind == _REDUCE:
+                    _reduce(c, views, bases, registers, begin, begin + step)
+                else:
+                    _softmax(c, views, bases, registers, begin, begin + step)
+            begin += step
+        i += span

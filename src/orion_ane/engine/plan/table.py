@@ -21,6 +21,8 @@ from orion_ane.engine.plan.layout import (
 )
 from orion_ane.types import Array
 
+LARGE_UNIT = 1 << 14  # elements: longer to do than commands to go through
+
 
 class Table:
     """The rows of a plan.
@@ -37,10 +39,15 @@ class Table:
         self.scratch = 2 * REGISTER_BYTES
         """Bytes that a thread needs of its own."""
         self._read_by = _readers(commands)
-        phase, rows = 0, []
+        phase = 0
+        rows: list[list[int]] = []
         for command in commands:
             rows.append(self._row(command, is_first=command.phase != phase))
             phase = command.phase
+        at = 0
+        while at < len(rows):
+            rows[at][At.SPAN] = span = _span(commands, at)
+            at += span
         self.commands = _array(rows, COMMAND_COLUMNS)
         self.views = _array(self._views, VIEW_COLUMNS)
         self.steps = _array(self._steps, STEP_COLUMNS)
@@ -171,6 +178,20 @@ class _Tape:
             for column, number in zip((In.P, In.Q), step.numbers, strict=False):
                 row[column] = struct.unpack("<q", struct.pack("<d", number))[0]
         self.rows.append(row)
+
+
+def _span(commands: Sequence[Command], start: int) -> int:
+    """How many commands from one on are better done unit by unit, since a unit stays in cache."""
+    head, end = commands[start], start + 1
+    most = max((view.elements for view in head.writes), default=0)
+    if not head.units or most < LARGE_UNIT * head.units:
+        return 1
+    while end < len(commands) and (commands[end].phase, commands[end].units) == (
+        head.phase,
+        head.units,
+    ):
+        end += 1
+    return end - start
 
 
 def _key(view: View) -> tuple[Buffer, int, Shape, Shape]:
