@@ -35,7 +35,7 @@ EXAMPLE = """Examples:
 
   orion generate --model smollm2-135m --prompt "Once upon a time"
 
-  orion generate --model model.gguf --device emulator --target m1 --prompt Once
+  orion generate --model m.gguf --device emulator --target m1 --prompt Once
 """
 
 
