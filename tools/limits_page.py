@@ -43,6 +43,7 @@ starts with no limits at all.
   "limits": {"ANE012": false, "ANE116": true},
   "dialect": "ios18",
   "numerics": "m4",
+  "arithmetic": {"overflow": "final", "subnormals": "kept"},
   "behaviour": {
     "binding": "names",
     "reload": "old",
@@ -55,7 +56,8 @@ starts with no limits at all.
 }
 ```
 
-`binding` is one of `names`, `names@output`, `sizes`, `declared`; `reload` and `donor` of `old`,
+`numerics` is the chip whose numbers it has, `arithmetic` other answers to its
+[rules](numerics.md) that have a switch. `binding` is one of `names`, `names@output`, `sizes`, `declared`; `reload` and `donor` of `old`,
 `new`, `refused`; `programs_are` of `compiles`, `loaded`; `narrow_rows` of `fails`, `zeros`. An
 unknown word anywhere is an error.
 """
