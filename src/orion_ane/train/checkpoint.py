@@ -33,7 +33,7 @@ from orion_ane.types import Array
 MAGIC = "orion-training"
 FORMAT = 1
 TENSORS, DOCUMENT = "state.safetensors", "checkpoint.json"
-COUNTS = ("step", "updates", "skipped", "tokens_seen")
+COUNTS = ("step", "updates", "skipped", "tokens_seen", "streak")
 KINDS = ("master", "mean", "square")
 MAX_DOCUMENT = 1 << 26
 NAME = re.compile(r"step-(\d{8,})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class Windows:
                 ids, targets = self._window(one, at)
                 yield Batch(ids[None], targets[None])
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """What tells other data from these: their lengths, and ids at both ends of each stretch."""
         digest = hashlib.sha256(f"{self.seq}".encode())

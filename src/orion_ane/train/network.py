@@ -269,11 +269,11 @@ class Network:
             if stage.name != "head" and factor != scale:
                 seeds, factor = {n: a * np.float32(scale) for n, a in seeds.items()}, scale
             dtype = self._of(stage).compute.numpy
-            with np.errstate(over="ignore"):
+            with np.errstate(all="ignore"):
                 cotangents = {name: array.astype(dtype) for name, array in seeds.items()}
             d_input = self._stage_back(placed, {**known, **cotangents}, total, factor, spent)
             seeds = {"d_hidden": d_input.astype(np.float32)}
-        with spent.of("weight_grad_ms"):
+        with spent.of("weight_grad_ms"), np.errstate(all="ignore"):
             dx = seeds["d_hidden"][0, :, 0].T / np.float32(factor)  # [S, C]
             for name, rows in zip(
                 self.decoder.host_names, (ids, self._positions), strict=False
@@ -295,7 +295,7 @@ class Network:
             outputs: dict[str, Array] = {}
             for placed in self._placed:
                 stage = placed.stage
-                with np.errstate(over="ignore"):
+                with np.errstate(all="ignore"):
                     fed = {stage.takes: np.ascontiguousarray(x, self._of(stage).compute.numpy)}
                 fed |= {n: self._shared[n] for n in stage.forward.inputs if n != stage.takes}
                 outputs = placed.forward(fed)
@@ -345,11 +345,12 @@ class Network:
         def add(i: int) -> None:  # weights lie apart from each other: any thread may add to one
             label, givers = work[i]
             place = self._places[label]
-            for give in givers:
-                gradient = give()
-                if factor != 1:
-                    gradient /= np.float32(factor)
-                place.add(gradient, total.arrays[place.tensor])
+            with np.errstate(all="ignore"):  # each thread's own; what is not finite is told later
+                for give in givers:
+                    gradient = give()
+                    if factor != 1:
+                        gradient /= np.float32(factor)
+                    place.add(gradient, total.arrays[place.tensor])
 
         with spent.of("weight_grad_ms"), self.threads.running():
             self.threads.each(add, range(len(work)))

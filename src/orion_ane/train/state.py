@@ -22,6 +22,7 @@ class State:
         skipped: how many did not, since a gradient was not finite or nothing was to be learnt.
         tokens_seen: targets that counted.
         loss_scale: of the next step.
+        streak: steps in a row that moved the weights; below 0, that were not finite.
     """
 
     masters: dict[str, Array]
@@ -31,6 +32,7 @@ class State:
     skipped: int = 0
     tokens_seen: int = 0
     loss_scale: float = 1.0
+    streak: int = 0
 
     @classmethod
     def fresh(cls, tensors: Mapping[str, Array], *, loss_scale: float = 1.0) -> State:

@@ -18,7 +18,11 @@ from orion_ane.train.network import Batch, Gradients, Network, Timings, is_power
 from orion_ane.train.state import State
 from orion_ane.train.updates import Updates, UpdatesName
 from orion_ane.train.updates import updates as make_updates
-from orion_ane.types import Array
+from orion_ane.types import Array, DType
+
+GROWTH = 500
+"""Good steps in a row after which a scale that was halved is doubled, up to what was asked for."""
+MIN_SCALE = 2.0**-24
 
 
 @dataclass(frozen=True)
@@ -134,14 +138,28 @@ class Trainer:
             why = _no_step(found, loss, norm)
             if why is None:
                 self._learn(found.arrays, lr)
-        if why is None:
+        state.step += 1
+        state.tokens_seen += found.tokens
+        self._count(why, found.tokens)
+        if why is None:  # last: whatever happens now, the state is that of a whole step
             with timings.of("update_ms"):
                 self.network.renew(state.masters)
-        state.step += 1
-        state.skipped += why is not None
-        state.tokens_seen += found.tokens
         spent = {**timings.ms, "step_ms": (time.perf_counter() - started) * 1000}
         return Report(state.step, loss, lr, norm, found.tokens, why, scale, spent)
+
+    def _count(self, why: str | None, tokens: int) -> None:
+        """Keep the counts, and the scale: half after a step that overflowed (case O09)."""
+        state = self.state
+        if why is None:
+            state.streak = max(state.streak, 0) + 1
+            if state.streak % GROWTH == 0:
+                state.loss_scale = min(2 * state.loss_scale, self.recipe.loss_scale)
+            return
+        state.skipped += 1
+        if tokens:
+            state.streak = min(state.streak, 0) - 1
+            if self.network.precision.compute == DType.FP16:
+                state.loss_scale = max(state.loss_scale / 2, MIN_SCALE)
 
     def _clipped(self, found: Gradients) -> float:
         arrays = found.arrays.values()
@@ -182,7 +200,7 @@ def _no_step(found: Gradients, loss: float, norm: float) -> str | None:
     """Why a step is skipped, or None."""
     if not found.tokens:
         return "no target counts"
-    if math.isfinite(norm) and math.isfinite(loss):
+    if found.bad is None and math.isfinite(norm) and math.isfinite(loss):
         return None
     return f"not finite: {found.bad or 'the norm of the gradients'}"
 

@@ -1,0 +1,178 @@
+"""Steps until an end: data in, a line a step out, checkpoints on the way and at every end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from orion_ane.errors import BackendError, ConfigError
+from orion_ane.train.checkpoint import Checkpoints, Run
+from orion_ane.train.data import Batches
+from orion_ane.train.step import Recipe, Report, Trainer
+
+End: TypeAlias = Literal["steps", "interrupted", "time"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a run goes on, and what it leaves.
+
+    Attributes:
+        grad_accum: microbatches of a step.
+        save_every: steps between checkpoints; 0 saves at the end alone.
+        max_minutes: the time after which no step is begun; None is no bound.
+        max_skips: steps in a row that may be not finite; one more ends the run.
+
+    Raises:
+        ConfigError: a value that means nothing.
+    """
+
+    grad_accum: int = 1
+    save_every: int = 0
+    max_minutes: float | None = None
+    max_skips: int = 20
+
+    def __post_init__(self) -> None:
+        for name, least in (("grad_accum", 1), ("save_every", 0), ("max_skips", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(name, "out of range", got=getattr(self, name), want=f"{least} up")
+        if self.max_minutes is not None and not self.max_minutes > 0:
+            raise ConfigError("max_minutes", "no time", got=self.max_minutes, want="above 0")
+
+
+def settings_of(recipe: Recipe, batches: Batches, plan: Plan) -> dict[str, Any]:
+    """What has to be the same for a run to go on as if it had never stopped.
+
+    A constant rate does not ask how many steps there are: such a run may be made longer.
+    """
+    found = asdict(recipe)
+    if recipe.schedule.shape == "constant":
+        del found["schedule"]["steps"]
+    sizes = {"seq": batches.windows.seq, "batch": batches.rows, "grad_accum": plan.grad_accum}
+    return {**found, **sizes}
+
+
+class Loop:
+    """A run: a trainer, its data, and where its checkpoints go.
+
+    Attributes:
+        end: why it stopped; None while it goes on.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        batches: Batches,
+        plan: Plan,
+        *,
+        checkpoints: Checkpoints | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.trainer, self.batches, self.plan = trainer, batches, plan
+        self.end: End | None = None
+        self._checkpoints, self._clock = checkpoints, clock
+        self._saved = trainer.state.step
+        self._cursor = batches.cursor
+
+    def run(self, *, stopped: Callable[[], bool] = lambda: False) -> Iterator[Report]:
+        """The steps that are left, each as it is done; the last one is always saved (case C09).
+
+        Args:
+            stopped: asked after each step: whether to end with it.
+
+        Raises:
+            BackendError: the device failed, or too many steps in a row were not finite; what was
+                learnt is saved.
+            CheckpointError: a checkpoint cannot be written.
+        """
+        state, plan = self.trainer.state, self.plan
+        minutes = plan.max_minutes
+        until = None if minutes is None else self._clock() + 60 * minutes
+        self.end = "steps"
+        try:
+            while state.step < self.trainer.recipe.schedule.steps:
+                yield self._step()
+                self._want_progress()
+                if plan.save_every and state.step % plan.save_every == 0:
+                    self.save()
+                if stopped():
+                    self.end = "interrupted"
+                    return
+                if until is not None and self._clock() >= until:
+                    self.end = "time"
+                    return
+        finally:
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the last one is of this step."""
+        state = self.trainer.state
+        if self._checkpoints is None or state.step == self._saved:
+            return
+        settings = settings_of(self.trainer.recipe, self.batches, self.plan)
+        config = self.trainer.decoder.config
+        self._checkpoints.save(Run(config, state, settings, self._cursor))
+        self._saved = state.step
+
+    def _step(self) -> Report:
+        state = self.trainer.state
+        before = state.step
+        microbatches = [next(self.batches) for _ in range(self.plan.grad_accum)]
+        try:
+            return self.trainer.step(microbatches)
+        finally:
+            if state.step > before:  # the place belongs to the step, whether or not it went on
+                self._cursor = self.batches.cursor
+
+    def _want_progress(self) -> None:
+        """End a run that learns nothing any more (case O09)."""
+        state = self.trainer.state
+        if state.streak < -self.plan.max_skips:
+            raise BackendError(
+                f"step {state.step}",
+                f"{-state.streak} steps in a row were not finite",
+                got=f"loss scale {state.loss_scale:g}",
+                hint="a lower rate, or fp32 on --device cpu, may help; the checkpoint is kept",
+            )
+
+
+def line_of(report: Report, trainer: Trainer) -> dict[str, Any]:
+    """A step as `--json` prints it."""
+    state, costs = trainer.state, trainer.updates.costs
+    device = trainer.updates.device
+    parts = ("forward", "backward", "weight_grad", "optimizer", "update", "step")
+    times = {f"{part}_ms": round(report.timings.get(f"{part}_ms", 0.0), 3) for part in parts}
+    line: dict[str, Any] = {
+        "step": report.step,
+        "loss": report.loss,
+        "lr": report.lr,
+        "grad_norm": report.grad_norm,
+        "loss_scale": report.loss_scale,
+        "skipped": state.skipped,
+        "tokens_seen": state.tokens_seen,
+        **times,
+        "compiles": device.compiles,
+        "loads": device.loads,
+        "reloads": costs.reloads,
+        "bytes_written": costs.bytes_written,
+        "device": device.name,
+        "updates": trainer.updates.name,
+    }
+    return line if report.skipped is None else {**line, "why_skipped": report.skipped}
+
+
+def summary_of(loop: Loop, first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """The last line of a run, from its first and last steps' lines."""
+    trainer = loop.trainer
+    return {
+        "type": "summary",
+        "ended": loop.end,
+        "first_loss": first.get("loss"),
+        **{name: last.get(name) for name in ("step", "loss", "skipped", "tokens_seen")},
+        "updates": trainer.updates.name,
+        "why_updates": trainer.updates.why,
+        "device": trainer.updates.device.name,
+        **asdict(trainer.updates.costs),
+    }
