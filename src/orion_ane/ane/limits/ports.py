@@ -97,12 +97,12 @@ def uniform(side: Side) -> Check:
 
 
 def large(least: int) -> Check:
-    """Every surface has at least so many bytes."""
+    """Every surface has at least so many bytes, as they lie packed (ANE020)."""
 
     def check(subject: Subject) -> Iterator[Finding]:
         for side, name, of in _each(subject):
-            if surface_bytes(of) < least:
-                message = f"a surface of {surface_bytes(of)} bytes, want at least {least}"
+            if of.nbytes < least:
+                message = f"a surface of {of.nbytes} bytes, want at least {least}"
                 yield _at(subject, side)(name, message, "choose a longer bucket")
 
     return check

@@ -14,6 +14,7 @@ from orion_ane.ane.limits.paper import LEAST_SURFACE
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node
 from orion_ane.passes.legal.ports import Surface, with_surfaces
+from orion_ane.passes.legal.whole_rows import whole
 from orion_ane.types import TensorType
 
 UPPER_BYTES = 128  # ANE116
@@ -46,6 +47,11 @@ def _sized(types: list[TensorType], target: Target) -> dict[TensorType, TensorTy
     """The types at the least size that all can have; as they are where there is none."""
     if not types:
         return {}
+    if "ANE004" in target.limits:  # in bytes as they lie packed: whole rows have no others
+        rows = {of: whole(of) if of.nbytes < LEAST_SURFACE else of for of in types}
+        if list(rows) != list(rows.values()):
+            found = _sized(list(rows.values()), target)
+            return {of: found[row] for of, row in rows.items()}
     least = max(_least(of, target) for of in types)
     step = lcm(*(_step(of) for of in types), UPPER_BYTES if "ANE116" in target.limits else 1)
     if len({surface_bytes(of) for of in types}) == 1 and surface_bytes(types[0]) == least:
