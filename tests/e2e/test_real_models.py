@@ -16,7 +16,8 @@ from orion_ane.models.registry import find
 from orion_ane.models.weights import load_checkpoint
 
 FP32_SUMS = 1e-4  # sums in another order than the float64 of the golden runs
-FP16_STORAGE = 0.1  # every value of every layer rounded to fp16 (issue: 0.1 on stories260K)
+FP16_STORAGE = 0.1  # every value of every layer rounded to fp16
+DEVICE_ARITHMETIC = 0.15  # besides, products off a grid of 2^-16, and sigmoids by a table
 CLEAR_MARGIN = 0.2
 
 
@@ -81,13 +82,16 @@ class TestStories260K:
         mean = np.mean([model.loss(row) for row in rows])
         assert mean == pytest.approx(train["loss"], abs=1e-5)
 
+    @pytest.mark.parametrize(
+        ("numerics", "near"), [("exact", DEVICE_ARITHMETIC), ("fp16", FP16_STORAGE)]
+    )
     def test_the_emulator_stays_close_and_chooses_alike_where_it_is_clear(
-        self, model, stories_path, want
+        self, model, stories_path, want, numerics, near
     ):
         ids = want["greedy"]["ids"]
-        with orion_ane.load(stories_path, device="emulator") as emulated:
+        with orion_ane.load(stories_path, device="emulator", numerics=numerics) as emulated:
             got = emulated.logits(ids)
-        check_logits(want["logits"], got, FP16_STORAGE)
+        check_logits(want["logits"], got, near)
         exact = model.logits(ids)
         ordered = np.sort(exact, axis=1)
         clear = ordered[:, -1] - ordered[:, -2] > CLEAR_MARGIN
@@ -97,7 +101,9 @@ class TestStories260K:
     def test_verify_reports_the_distance_from_fp32(self, stories_path):
         with orion_ane.load(stories_path, device="emulator") as emulated:
             check = emulated.generate("", max_tokens=12, verify=True).verification
-        assert 0 < check.max_logit_error < FP16_STORAGE
+        assert 0 < check.max_logit_error < DEVICE_ARITHMETIC
+        assert check.first_bad is None
+        assert check.nearest is not None
         assert check.argmax_agreement == 1
 
 
