@@ -51,6 +51,19 @@ def test_what_was_converted_is_told_as_json(folder, tmp_path, capfd):
         assert json.loads(capfd.readouterr().out) == {"out": str(out), "programs": ["main"]}
 
 
+def test_a_text_takes_the_weights_beside_it_and_is_refused_without_them(folder, tmp_path, capfd):
+    text, package = folder / "main" / "model.mil", tmp_path / "a.mlpackage"
+    assert main(["convert", str(text), str(package)]) == 0
+    assert main(["convert", str(package), str(tmp_path / "back")]) == 0
+    assert main(["diff", str(folder), str(tmp_path / "back")]) == 0
+    alone = tmp_path / "alone.mil"
+    alone.write_bytes(text.read_bytes())
+    capfd.readouterr()
+    assert main(["convert", str(alone), str(tmp_path / "b.mlpackage")]) == 2
+    assert "weight w: no such blob file: got @model_path" in capfd.readouterr().err
+    assert not (tmp_path / "b.mlpackage").exists()
+
+
 def test_a_text_without_weights_becomes_a_package(tmp_path):
     text = "func main<ios16>(tensor<fp16, [1,4]> x) { tensor<fp16, [1,4]> y = tanh(x=x); } -> (y);"
     (tmp_path / "a.mil").write_text(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from orion_ane.artefacts.folder import write_folder
-from orion_ane.artefacts.source import sources
+from orion_ane.artefacts.source import read_program, sources
 from orion_ane.cli.common import say, show
 from orion_ane.errors import ConfigError
 from orion_ane.interop.coreml import read_package, write_package
@@ -64,11 +64,14 @@ def _program(source: Path, name: str | None) -> tuple[str, Program]:
     Raises:
         ConfigError: there is none of this name, or there are several.
     """
-    found = {path.parent.name if path != source else path.stem: p for path, p in sources(source)}
+    if source.is_file():
+        found: dict[str, Program] = {source.stem: read_program(source)}
+    else:
+        programs = ((path.parent.name, program) for path, program in sources(source))
+        found = {label: p for label, p in programs if isinstance(p, Program)}
     if name is not None and name not in found:
         raise ConfigError("--program", "no such program", got=name, want=", ".join(found))
     if name is None and len(found) > 1:
         raise ConfigError("--program", "there are several", want=", ".join(found))
     name = name if name is not None else next(iter(found))
-    chosen = found[name]
-    return name, chosen if isinstance(chosen, Program) else Program(chosen, {}, (), ())
+    return name, found[name]

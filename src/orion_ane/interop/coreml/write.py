@@ -60,7 +60,8 @@ def write_package(
         replace: whether a package that is there may go; nothing else may.
 
     Raises:
-        MilError: a port has a type that Core ML does not pass; or as `compile`.
+        MilError: a port has a type that Core ML does not pass, or a weight's file is missing; or
+            as `compile`.
         ConfigError: the folder is there, or the extra `coreml` is not installed.
     """
     if isinstance(source, Graph):
@@ -71,9 +72,19 @@ def write_package(
         module, files, main = parse(source.text), source.weights, ""
     else:
         module, files, main = source.module, source.weights, source.main
+    _want_files(module, files)
     model = _model(module, main or next(iter(module.functions)))
     data = model.SerializeToString(deterministic=True)
     _write(Path(path), data, files, replace=replace)
+
+
+def _want_files(module: Module, files: Mapping[str, Buffer]) -> None:
+    """Refuse a program without the files of its weights."""
+    for function in module.functions.values():
+        for leaf in (node.op for node in function.graph.nodes):
+            if isinstance(leaf, Weight) and (leaf.at is None or leaf.at.path not in files):
+                got = None if leaf.at is None else leaf.at.path
+                raise MilError(f"weight {leaf.label}", "no such blob file", got=got)
 
 
 def _write(path: Path, model: bytes, files: Mapping[str, Buffer], *, replace: bool) -> None:
