@@ -98,6 +98,27 @@ def test_ties_go_away_from_zero():
     assert one_op("add", [65504], [16]) == [INF]
 
 
+@pytest.mark.parametrize("size", [1, 300])
+def test_what_is_computed_in_fp32_is_rounded_away_too(size):
+    """A sum, a mean and a cast, at normal and at subnormal ties."""
+    x = o.input_("x", TensorType(HALF, (size, 2)))
+    wide = o.input_("wide", TensorType(DType.FP32, (size, 4)))
+    outputs = {
+        "sum": o.reduce_sum(x, (1,)),
+        "mean": o.reduce_mean(x, (1,)),
+        "cast": o.cast(wide, HALF),
+    }
+    feed = {
+        "x": np.tile(np.array([[2048, 1]], np.float16), (size, 1)),
+        "wide": np.tile(np.array([[2049, -2051, 1.5 * 2**-24, 65520]], np.float32), (size, 1)),
+    }
+    graph = Graph({"x": x, "wide": wide}, outputs)
+    got = lower(graph, {}, numerics=NUMERICS["m1"], threads=1).run(feed)
+    assert (got["sum"] == 2050).all()
+    assert (got["mean"] == 1025).all()
+    assert (got["cast"] == np.array([2050, -2052, 2.0**-23, INF], np.float16)).all()
+
+
 @pytest.mark.parametrize(("rule", "want"), [("kept", 2.0**-20), ("flushed", 0)])
 def test_small_numbers_are_kept_or_not_as_the_switch_says(rule, want):
     target = replace(TARGETS["m1"], limits=frozenset(), switches=(("subnormals", rule),))
