@@ -187,6 +187,14 @@ def test_what_cannot_be_compiled_gives_one_message(model, tmp_path, capfd, words
     assert not (tmp_path / "out").exists()
 
 
+def test_a_place_that_the_system_refuses_is_named(tmp_path, capfd):
+    (tmp_path / "a.mil").write_text(SCALED)
+    code, out, err = orion(capfd, "compile", tmp_path / "a.mil", "--out", tmp_path / "a.mil" / "b")
+    assert (code, out) == (2, "")
+    assert f"orion: {tmp_path / 'a.mil'}: cannot be used: got " in err
+    assert "Errno" not in err
+
+
 def test_the_version_is_in_the_manifest(compiled):
     assert read_folder(compiled).manifest.tool == f"orion-ane {orion_ane.__version__}"
 

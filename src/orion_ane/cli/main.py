@@ -45,8 +45,14 @@ def _run(words: list[str]) -> int:
     except (OrionError, OSError) as error:
         if "--debug" in words:
             traceback.print_exc()
-        return _refuse(str(error))
+        return _refuse(str(error) if isinstance(error, OrionError) else _worded(error))
     return code if isinstance(code, int) else 0
+
+
+def _worded(error: OSError) -> str:
+    """What the system would not do, and with which file, where it is one."""
+    why = error.strerror or str(error)
+    return why if error.filename is None else f"{error.filename}: cannot be used: got {why}"
 
 
 def _refuse(message: str) -> int:
