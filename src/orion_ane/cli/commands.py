@@ -12,6 +12,7 @@ from orion_ane.cli.generate import generate
 from orion_ane.cli.opt import opt
 from orion_ane.cli.rules import rules
 from orion_ane.cli.run import run
+from orion_ane.cli.train import train
 
 
 @click.group(
@@ -23,5 +24,5 @@ def orion() -> None:
     """Language models on Apple's Neural Engine, and the very same programs anywhere."""
 
 
-for command in (generate, rules, check, opt, diff, compile_, run, convert):
+for command in (generate, train, rules, check, opt, diff, compile_, run, convert):
     orion.add_command(command)

@@ -19,8 +19,20 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def model_options(command: Command) -> Command:
-    """Add the options that choose a model and a device."""
-    options = [
+    """Add the options that choose a model, its weights and a device."""
+    weights = click.option(
+        "--weights",
+        type=click.Choice(["auto", "fp32", "fp16"]),
+        default="auto",
+        show_default=True,
+        help="How matrices are stored: auto keeps the file's precision (GGUF quants as fp16).",
+    )
+    return device_options(command, weights)
+
+
+def device_options(command: Command, *others: Callable[[Command], Command]) -> Command:
+    """Add the options that choose a model and a device, others between them."""
+    options: list[Callable[[Command], Command]] = [
         click.option("--model", metavar="NAME|FOLDER|FILE", help="What to load."),
         click.option(
             "--device",
@@ -29,13 +41,7 @@ def model_options(command: Command) -> Command:
             show_default=True,
             help="Where to run; auto says what it chose.",
         ),
-        click.option(
-            "--weights",
-            type=click.Choice(["auto", "fp32", "fp16"]),
-            default="auto",
-            show_default=True,
-            help="How matrices are stored: auto keeps the file's precision (GGUF quants as fp16).",
-        ),
+        *others,
         click.option(
             "--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]"
         ),

@@ -1,0 +1,141 @@
+"""`orion train`, through `main` and, to be interrupted, as a process."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from toys import VOCAB, toy_gpt2, toy_llama
+
+import orion_ane
+from orion_ane.cli.main import main
+from orion_ane.train.checkpoint import Checkpoints
+
+LINE = {
+    *("step", "loss", "lr", "grad_norm", "loss_scale", "skipped", "tokens_seen"),
+    *("forward_ms", "backward_ms", "weight_grad_ms", "optimizer_ms", "update_ms", "step_ms"),
+    *("compiles", "reloads", "device", "updates"),
+}
+
+
+@pytest.fixture
+def tales(tmp_path):
+    path = tmp_path / "tales.txt"
+    path.write_text("The cat sat on the mat.\n<|endoftext|>\n" * 30)
+    return path
+
+
+def trained(capsys, *words, code=0):
+    """The JSON lines of a run."""
+    assert main(["train", "--json", "--threads", "1", *map(str, words)]) == code
+    captured = capsys.readouterr()
+    return [json.loads(line) for line in captured.out.splitlines()], captured.err
+
+
+def options(model, data, steps=4):
+    small = ["--seq", "16", "--batch", "2", "--lr", "0.01"]
+    return ["--model", model, "--data", data, "--steps", steps, *small, "--device", "cpu"]
+
+
+@pytest.mark.parametrize("toy", [toy_llama, toy_gpt2])
+def test_a_model_learns_its_text(toy, tmp_path, tales, capsys):
+    model = toy(tmp_path / "model")
+    words = options(model, tales, 12)
+    lines, said = trained(capsys, *words, "--eval-data", tales, "--log-file", tmp_path / "log")
+    assert all(set(line) >= LINE for line in lines[:-1])
+    assert [line["step"] for line in lines[:-1]] == list(range(1, 13))
+    summary = lines[-1]
+    assert (summary["type"], summary["ended"]) == ("summary", "steps")
+    assert summary["eval_loss"] < lines[0]["loss"] - 1
+    assert summary["eval_perplexity"] == pytest.approx(math.exp(summary["eval_loss"]))
+    assert [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()] == lines
+    assert "nothing is saved" in said
+
+
+def test_a_first_loss_is_what_generate_says(tmp_path, capsys):
+    """Both ways through the same model, on the same ids."""
+    model = toy_llama(tmp_path / "model")
+    ids = np.random.default_rng(3).integers(0, VOCAB, 33).astype("<u2")
+    ids.tofile(tmp_path / "x.bin")
+    words = options(model, tmp_path / "x.bin", 1)
+    lines, _ = trained(capsys, *words, "--seq", "32", "--batch", "1")
+    with orion_ane.load(str(model), device="cpu", threads=1) as loaded:
+        assert lines[0]["loss"] == pytest.approx(loaded.loss(ids.tolist()), rel=1e-5)
+
+
+def test_a_run_in_two_parts_is_the_run_in_one(tmp_path, tales, capsys):
+    words = options(toy_llama(tmp_path / "model"), tales)
+    whole, _ = trained(capsys, *words, "--checkpoint-dir", tmp_path / "a")
+    two = tmp_path / "b"
+    trained(capsys, *words, "--checkpoint-dir", two, "--save-every", 1)
+    for step in (3, 4):  # as if it had been killed after the second
+        (two / f"step-{step:08d}" / "checkpoint.json").unlink()
+    rest, said = trained(capsys, *words, "--checkpoint-dir", two, "--resume")
+    assert [line["loss"] for line in rest[:-1]] == [line["loss"] for line in whole[2:-1]]
+    assert said.count("passed over: ") == 2
+    assert "goes on after step 2" in said
+    ends = [Checkpoints(tmp_path / name).newest().state.masters for name in "ab"]
+    assert all(np.array_equal(array, ends[1][name]) for name, array in ends[0].items())
+
+
+def test_what_cannot_be_resumed_is_refused(tmp_path, tales, capsys):
+    words = options(toy_llama(tmp_path / "model"), tales, 1)
+    folder = ["--checkpoint-dir", tmp_path / "run"]
+    _, said = trained(capsys, *words, *folder, "--resume")
+    assert "starts anew" in said
+    _, said = trained(capsys, *words, *folder, code=2)
+    assert "holds the checkpoints of a run\n  hint: give --resume" in said
+    _, said = trained(capsys, *words, "--batch", 3, *folder, "--resume", code=2)
+    assert "has other settings: got batch 2, not 3" in said
+    tales.write_text("something else " * 100)
+    _, said = trained(capsys, *words, *folder, "--resume", code=2)
+    assert "data: not those of the checkpoint" in said
+    _, said = trained(capsys, *words, "--resume", code=2)
+    assert "--resume: without a folder" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seq", "65"], "seq: does not fit the model"),
+        (["--steps", "0"], "steps: nothing to train"),
+        (["--lr", "nan"], "lr: no such rate"),
+        (["--data", "missing.txt"], "missing.txt: cannot be read"),
+        (["--target", "m1"], "--target: not with device cpu"),
+        (["--seq", "5000"], "too short for one sequence"),
+        (["--grad-accum", "0"], "grad_accum: out of range"),
+        (["--warmup", "9"], "warmup: out of range"),
+    ],
+)
+def test_bad_use_is_one_message(words, message, tmp_path, tales, capsys):
+    _, said = trained(capsys, *options(toy_llama(tmp_path / "model"), tales), *words, code=2)
+    assert message in said
+    assert said.count("orion: ") == 1
+    assert "Traceback" not in said
+
+
+def test_reload_on_a_device_that_keeps_its_weights_is_refused(tmp_path, tales, capsys):
+    words = options(toy_llama(tmp_path / "model"), tales)
+    words[-1] = "emulator"
+    _, said = trained(capsys, *words, "--updates", "reload", code=2)
+    assert "runs on with the weights of before" in said
+    assert "take --updates donor" in said
+
+
+def test_an_interrupted_run_saves_what_it_has_learnt_C09(tmp_path, tales):
+    words = options(toy_llama(tmp_path / "model"), tales, 100000)
+    words += ["--checkpoint-dir", tmp_path / "run", "--json", "--threads", "1"]
+    command = [sys.executable, "-m", "orion_ane", "train", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        lines += process.stdout.read().splitlines()
+        assert process.wait() == 130
+    *_, last, summary = map(json.loads, lines)
+    assert summary["ended"] == "interrupted"
+    assert Checkpoints(tmp_path / "run").newest().state.step == last["step"] == summary["step"]
