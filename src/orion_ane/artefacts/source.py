@@ -44,7 +44,7 @@ def read_program(path: Path) -> Program:
     """
     text = read_text(path)
     with told_of(path):
-        weights = _weights(path.parent, text)
+        weights = _weights(path, text)
     return Program(text, weights, (), ())
 
 
@@ -80,13 +80,13 @@ def told_of(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _weights(folder: Path, text: str) -> dict[str, bytes]:
-    """The blob files that a text names, as far as they are there and inside the folder."""
+def _weights(text_path: Path, text: str) -> dict[str, bytes]:
+    """The blob files that a text names, as far as they are there and inside its folder."""
     found: dict[str, bytes] = {}
     for function in parse(text, tolerant=True).functions.values():
         leaves = (node.op for s in function.statements for node in s.nodes)
         for path in {op.at.path for op in leaves if isinstance(op, Weight) and op.at}:
-            file = folder.joinpath(*parts_of(str(folder / TEXT), path))
+            file = text_path.parent.joinpath(*parts_of(str(text_path), path))
             if file.is_file() and path not in found:
                 found[path] = file.read_bytes()
     return found
