@@ -16,6 +16,12 @@ from orion_ane.ops import Const
 from orion_ane.ops.shape import Cast
 from orion_ane.types import Array
 
+LATER = {
+    *("batch_dims", "validate_indices", "sort", "return_indices", "output_indices_dtype"),
+    "spatial_scale",
+}
+"""Parameters of Core ML that older opsets lack: they are written where they are not usual."""
+
 
 def oracle(module: str) -> ModuleType:
     """A library to compare with; where it is missing, CI fails and a person's test is skipped."""

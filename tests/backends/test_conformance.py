@@ -88,6 +88,8 @@ def test_a_row_means_what_the_table_says(sample, loaded, rng):
         (weights, {}, stored),
         (consts, {}, {}),
     ):
+        if sample.op.name == "slice_update" and nodes is consts:
+            continue  # a known place must be the update's, and these are drawn
         y = Node(sample.op, tuple(nodes))
         graph = Graph(spare | ports, {"y": y, "spare_too": identity(spare["spare"])})
         want = evaluate(graph, feed | fed, arrays)["y"]

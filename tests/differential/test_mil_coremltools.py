@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from ops.samples import SAMPLES, Sample
-from oracles import oracle
+from oracles import LATER, oracle
 
 from orion_ane.ir import Graph, Node
 from orion_ane.mil import emit, parse_graph
@@ -27,11 +27,6 @@ FIXED = {
     *("quantized_data", "data", "scale", "zero_point", "offset"),
 }
 """Operands that must be constants there, in some rows at least."""
-LATER = {
-    *("batch_dims", "validate_indices", "sort", "return_indices", "output_indices_dtype"),
-    "spatial_scale",
-}
-"""Parameters that older opsets lack: they are written where they are not usual."""
 INT32_ONLY = {"scatter", "scatter_along_axis", "scatter_nd", "one_hot", "slice_by_size"}
 """Statements whose indices have one type there."""
 

@@ -18,7 +18,22 @@ from orion_ane.types import DType
 VI_ROUNDING = 2e-6
 """Its value inference computes in numpy, in another order than we do."""
 MADE = [s for s in SAMPLES if not isinstance(s.op, Leaf)]
-BUILT = [s for s in MADE if all(of.shape for of in s.types)]
+PLACED = ("gather", "scatter", "crop_resize", "slice_update")
+"""Rows with a computed place, which it refuses where it lies outside; ours are drawn."""
+
+
+def is_faulty_there(sample: Sample) -> bool:
+    """Whether 9.0 stops with an error of its own: its exclusive sums cannot make their zeros."""
+    return sample.op.name == "cumsum" and sample.op.mil().consts["exclusive"] is True
+
+
+BUILT = [
+    s
+    for s in MADE
+    if all(of.shape for of in s.types)
+    and not s.op.name.startswith(PLACED)
+    and not is_faulty_there(s)
+]
 """Its builder makes scalars of other types than it is given."""
 
 
@@ -55,7 +70,8 @@ def arguments(sample: Sample, values) -> dict:
             own = first if held(kind, first) == kind else DType.FP32
             args[name] = np.asarray(value, own.numpy)[()]
         else:
-            args[name] = np.asarray(value, np.int32) if isinstance(value, tuple) else value
+            element = np.bool_ if isinstance(kind, bool) else np.int32
+            args[name] = np.asarray(value, element) if isinstance(value, tuple) else value
     return args
 
 
@@ -78,8 +94,11 @@ def test_core_ml_infers_the_same_type_and_value(sample, mil, rng):
     with mil.Function({}, opset_version=target):
         fed = [mil.Builder.const(val=v) for v in values]
         y = getattr(mil.Builder, call.op)(**arguments(sample, fed))
+    if isinstance(y, tuple | list):
+        y = y[call.results.index(sample.op)]
     defaults = {name for name, value in y.op.default_inputs().items() if value is not None}
-    assert defaults <= {*call.operands, *call.consts}, "the device's parser wants them written"
+    written = {*call.operands, *call.consts, *oracles.LATER}
+    assert defaults <= written, "the device's parser wants them written"
     assert tuple(y.shape) == node.type.shape
     assert mil.types.builtin_to_string(y.dtype) == str(node.type.dtype)
     if y.val is not None and node.type.dtype is not DType.FP16:
