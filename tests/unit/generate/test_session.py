@@ -97,6 +97,19 @@ def test_a_one_token_run_in_spare_lanes_equals_the_run_of_one_lane_A05(checkpoin
     assert rows[1] == pytest.approx(rows[0], abs=0.02)
 
 
+def test_by_a_device_s_own_arithmetic_the_bucket_does_not_show_at_all(checkpoint):
+    """More lanes, and more room in the cache, for the same runs."""
+    ids, fp16 = ids_of(40), Precision(DType.FP16, DType.FP16)
+    found = []
+    for lanes, expect in ((1, 0), (32, 0), (32, 190)):
+        made = programs(checkpoint, device="emulator", precision=fp16, min_lanes=lanes)
+        session = Session(made, expect=expect)
+        rows = [session.append(ids[:33], all_logits=True), session.append(ids[33:34])[None]]
+        found.append(np.concatenate([*rows, session.append(ids[34:], all_logits=True)]))
+    assert (found[1] == found[0]).all()
+    assert (found[2] == found[0]).all()
+
+
 def test_the_cache_grows_as_it_fills_and_keeps_what_it_has(checkpoint):
     made = programs(checkpoint)
     session = Session(made)
