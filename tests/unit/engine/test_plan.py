@@ -130,6 +130,40 @@ def test_fp32_plans_round_at_no_op(data):
         assert np.all(abs(y - exact) <= half + FP32_CHAIN * np.maximum(abs(exact), 1))
 
 
+def test_each_step_of_a_tape_rounds(rng):
+    x, y = (input_(name, TensorType(FP16, (3, 1000))) for name in "xy")
+    z = (x * y + x) / y - x * x
+    graph = Graph({"x": x, "y": y}, {"z": z})
+    feed, _ = drawn(graph, rng)
+    made = planned(graph, {}, rounds=True)
+    assert len(made.code.commands) == 1
+    want = evaluate(graph, feed)["z"]
+    np.testing.assert_array_equal(made.run(feed)["z"], want)
+    assert np.any(planned(graph, {}, rounds=False).run(feed)["z"] != want)
+
+
+def test_a_piece_of_a_joined_value_is_read_when_all_of_it_is_there(rng):
+    n = 3000  # some blocks
+    x, y = (input_(name, TensorType(FP16, (n,))) for name in "xy")
+    both = concat(x + y, x - y, axis=0)
+    graph = Graph({"x": x, "y": y}, {"z": slice_by_index(both, (5,), (n + 5,)) + x})
+    feed, _ = drawn(graph, rng)
+    got = planned(graph, {}, rounds=True).run(feed)["z"]
+    np.testing.assert_array_equal(got, evaluate(graph, feed)["z"])
+
+
+def test_threads_meet_where_one_reads_what_another_wrote():
+    x = input_("x", TensorType(FP32, (2, 4, 64, 64)))
+    product = matmul(x, x)
+
+    def phases(y: Node) -> list[int]:
+        commands = planned(Graph({"x": x}, {"y": exp(y)}), {}, rounds=False).code.commands
+        return [command.phase for command in commands if command.units == 8]
+
+    assert phases(transpose(product, (0, 1, 3, 2))) == [0, 0], "each its own matrices"
+    assert phases(transpose(product, (1, 0, 2, 3))) in ([0], [0, 1])
+
+
 @pytest.mark.parametrize("curve", [exp, tanh, sigmoid])
 def test_curves_are_right_at_every_fp16_value(curve):
     x = input_("x", TensorType(FP16, (1 << 16,)))

@@ -54,6 +54,8 @@ def fused(commands: list[Command]) -> list[Command]:
     found: list[Command] = []
     for command in commands:
         at = max((places.get(view.buffer, -1) for view in command.reads), default=-1)
+        if found and not (at >= 0 and _may_join(found[at], command)):
+            at = len(found) - 1  # everything is there by then
         if at >= 0 and _may_join(found[at], command):
             tape = found[at]
             tape.steps += command.steps
