@@ -92,6 +92,23 @@ def test_a_program_runs_from_files_to_files(compiled, tmp_path, capfd, rng):
     assert (tmp_path / "e" / "mine.txt").is_file()
 
 
+@pytest.mark.parametrize("numerics", ["exact", "fp16", "fp32"])
+def test_a_program_runs_by_the_numerics_that_are_asked_for(
+    compiled, tmp_path, capfd, rng, numerics
+):
+    program = read_folder(compiled)["head-32"]
+    (port,) = program.inputs
+    array = rng.normal(size=port.of.shape).astype(port.of.dtype.numpy)
+    np.save(tmp_path / "x.npy", array)
+    words = ["run", compiled, "--program", "head-32", "--input", f"hidden={tmp_path / 'x.npy'}"]
+    words += ["--out", tmp_path / "r", "--device", "emulator", "--numerics", numerics, "--json"]
+    code, out, err = orion(capfd, *words)
+    assert (code, err, json.loads(out)["numerics"]) == (0, "", numerics)
+    device = backend("emulator", target="strict", numerics=numerics)
+    want = device.compile(program).run({"hidden": array})["logits"]
+    assert (np.load(tmp_path / "r" / "logits.npy") == want).all()
+
+
 def test_layers_and_buckets_may_be_chosen(model, tmp_path, capfd):
     words = ["compile", "--model", model, "--layers-per-program", 1, "--bucket", "32x64"]
     code, out, _ = orion(capfd, *words, "--out", tmp_path / "out", "--json")

@@ -17,6 +17,7 @@ from orion_ane.artefacts.folder import read_folder
 from orion_ane.cli.common import say, show
 from orion_ane.errors import ConfigError, DataError
 from orion_ane.mil.program import Program
+from orion_ane.runtime.backend import numerics_of
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.types import Array
 
@@ -48,6 +49,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
     metavar="NAME|FILE",
     help="The device that the emulator is.  [default: the one compiled for]",
 )
+@click.option(
+    "--numerics",
+    type=click.Choice(["exact", "fp16", "fp32"]),
+    help="How the device computes.  [default: exact, the target's own; on cpu fp32]",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
 @click.option("--replace", is_flag=True, help="Put the results in the place of older ones.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -60,6 +66,7 @@ def run(
     out: Path,
     device: str,
     target: str | None,
+    numerics: str | None,
     threads: int | None,
     replace: bool,
     as_json: bool,
@@ -73,6 +80,8 @@ def run(
     chosen = _chosen(folder, list(programs), name)
     program = programs[chosen]
     options: dict[str, Any] = {"threads": threads}
+    if numerics is not None:
+        options["numerics"] = numerics
     if device == "emulator":
         wanted = target or programs.manifest.target
         options["target"] = None if wanted is None else find_target(wanted)
@@ -90,6 +99,7 @@ def run(
     outputs = _written(found, out, replace=replace)
     if as_json:
         document = {"program": chosen, "outputs": outputs, "device": made.name}
+        document["numerics"] = numerics_of(made)
         show(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         for port, record in outputs.items():

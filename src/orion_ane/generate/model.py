@@ -25,7 +25,7 @@ from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import find
 from orion_ane.models.weights import Checkpoint, Report, load_checkpoint, to_fp16
 from orion_ane.nn.blocks import Precision
-from orion_ane.runtime.backend import Backend
+from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.disk_cache import DiskCache, default_cache
 from orion_ane.runtime.portable import NumericsName
 from orion_ane.runtime.registry import backend as make_backend
@@ -97,11 +97,6 @@ def precision_of(device: Backend, weights: Stored, stored: str) -> Precision:
         return Precision(DType.FP16, DType.FP16)
     wide = weights == "fp32" or (weights == "auto" and stored in ("fp32", "bf16"))
     return FP32 if wide else Precision(DType.FP32, DType.FP16)
-
-
-def numerics_of(device: Backend) -> str:
-    """How a device computes: its own way, unless it says another."""
-    return str(getattr(device, "numerics", "exact"))
 
 
 class Model:

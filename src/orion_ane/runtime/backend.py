@@ -88,3 +88,8 @@ class Backend(Protocol):
                 device refuses such loads.
         """
         ...
+
+
+def numerics_of(device: Backend) -> str:
+    """How a device computes: its own way, which is `exact`, unless it says another."""
+    return str(getattr(device, "numerics", "exact"))
