@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from types import TracebackType
 from typing import Self
+from weakref import WeakKeyDictionary
 
 from orion_ane.errors import ConfigError
 from orion_ane.mil.program import Program
@@ -44,6 +45,7 @@ class ProgramCache:
         self._counts = CacheCounts()
         self._loaded: OrderedDict[Executable, Hashable] = OrderedDict()  # the longest unused first
         self._by_code: dict[Hashable, list[Executable]] = {}
+        self._codes: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
         self._lock = Lock()
 
     def get(self, program: Program) -> Executable:
@@ -56,8 +58,11 @@ class ProgramCache:
             MilError: the backend cannot read the program.
             BudgetError: it has no room for another, though this cache has.
         """
-        code = (program.code_key, program.inputs, program.outputs)
         with self._lock:
+            code = self._codes.get(program)
+            if code is None:  # kept, since a hash of some hundred ports takes a while each time
+                code = f"{program.code_key} {program.inputs} {program.outputs}"
+                self._codes[program] = code
             for found in self._by_code.get(code, ()):
                 if _same_weights(found.program, program):
                     self._loaded.move_to_end(found)
