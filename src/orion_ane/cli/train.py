@@ -67,7 +67,7 @@ FILE = click.Path(path_type=Path)
 )
 @click.option(
     "--updates",
-    type=click.Choice(["auto", "recompile", "donor", "reload"]),
+    type=click.Choice(["auto", "recompile", "donor", "reload", "input"]),
     default="auto",
     show_default=True,
     help="How new weights reach the programs; auto asks the target.",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from orion_ane.autodiff.reverse import substitute
 from orion_ane.autodiff.taps import Pair, backward
 from orion_ane.ir import Graph, Node
 from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import Precision
-from orion_ane.ops import Input, Weight
+from orion_ane.ops import Input, Weight, input_
 from orion_ane.ops.linear import Conv1x1
 
 
@@ -40,8 +41,7 @@ class Stage:
     @property
     def labels(self) -> tuple[str, ...]:
         """The weights that the forward kernel reads, which are all."""
-        leaves = (node.op for node in self.forward.nodes)
-        return tuple(dict.fromkeys(leaf.label for leaf in leaves if isinstance(leaf, Weight)))
+        return labels_of(self.forward)
 
     @property
     def vectors(self) -> dict[str, str]:
@@ -102,3 +102,19 @@ def _without_echoes(graph: Graph) -> tuple[Graph, Mapping[str, str]]:
 
 def _is_input(node: Node) -> bool:
     return isinstance(node.op, Input)
+
+
+def labels_of(graph: Graph) -> tuple[str, ...]:
+    """The weights that a graph reads, each once."""
+    leaves = (node.op for node in graph.nodes)
+    return tuple(dict.fromkeys(leaf.label for leaf in leaves if isinstance(leaf, Weight)))
+
+
+def with_inputs(graph: Graph) -> Graph:
+    """The graph with its weights as inputs of their names, behind its own."""
+    given: dict[str, Node] = {}
+    new: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Weight):
+            new[node] = given.setdefault(node.op.label, input_(node.op.label, node.type))
+    return Graph({**graph.inputs, **given}, substitute(graph.outputs, new))

@@ -15,9 +15,9 @@ from orion_ane.ir import Graph
 from orion_ane.mil.program import Program
 from orion_ane.ops import input_, weight
 from orion_ane.runtime.backend import Backend, Executable
-from orion_ane.types import DType, TensorType
+from orion_ane.types import Array, DType, TensorType
 
-UpdatesName: TypeAlias = Literal["auto", "recompile", "donor", "reload"]
+UpdatesName: TypeAlias = Literal["auto", "recompile", "donor", "reload", "input"]
 CANARY_LANES = 64
 
 
@@ -55,6 +55,8 @@ class Updates(ABC):
     costs: Costs = field(default_factory=Costs)
 
     name: ClassVar[str]
+    as_inputs: ClassVar[bool] = False
+    """Whether weights are inputs of the programs, which then are never renewed."""
 
     def renew(self, loaded: Executable, program: Program) -> Executable:
         """What runs the program, in place of what ran the same text with other weights.
@@ -84,6 +86,9 @@ class Updates(ABC):
             got = loaded.run({"x": ones})["y"].ravel()
         finally:
             loaded.close()
+        self._want_two(got)
+
+    def _want_two(self, got: Array) -> None:
         if not (got == 2).all():
             raise BackendError(
                 f"updates {self.name}",
@@ -138,7 +143,32 @@ class Reload(Updates):
         return loaded
 
 
-WAYS: dict[str, type[Updates]] = {kind.name: kind for kind in (Recompile, Donor, Reload)}
+class Inputs(Updates):
+    """Weights are inputs like any other: nothing is loaded again, and every run reads them."""
+
+    name = "input"
+    as_inputs = True
+
+    def _renewed(self, loaded: Executable, program: Program) -> Executable:
+        raise AssertionError(f"{program} reads no weights that could be renewed")
+
+    def verify(self) -> None:
+        """Ask a canary, as the other ways do."""
+        of = TensorType(DType.FP16, (1, 1, 1, CANARY_LANES))
+        x, w = input_("x", of), input_("w", of)
+        loaded = self.device.compile(
+            compile_graph(Graph({"x": x, "w": w}, {"y": x * w}), target=self.device.target)
+        )
+        try:
+            for value in (1, 2):
+                fed = {"x": np.ones(of.shape, np.float16), "w": np.full(of.shape, value, "f2")}
+                got = loaded.run(fed)["y"].ravel()
+        finally:
+            loaded.close()
+        self._want_two(got)
+
+
+WAYS: dict[str, type[Updates]] = {kind.name: kind for kind in (Recompile, Donor, Reload, Inputs)}
 
 
 def updates(name: UpdatesName, device: Backend, *, verify: bool = True) -> Updates:
@@ -172,7 +202,7 @@ def _chosen(device: Backend) -> Updates:
     why = f"{target.name}: {_word(behaviour.reload)} on reload"
     if behaviour.donor == "new":
         return Donor(device, f"{why}, but takes new ones by a donor")
-    return Recompile(device, f"{why}, and {_word(behaviour.donor)} by a donor")
+    return Inputs(device, f"{why}, and {_word(behaviour.donor)} by a donor")
 
 
 def _word(answer: Loads) -> str:

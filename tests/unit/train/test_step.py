@@ -150,7 +150,7 @@ def test_the_scale_of_the_loss_shows_in_nothing_on_fp32(cpu, rng):
     assert all(np.array_equal(a, ends[1][1][n]) for n, a in ends[0][1].items())
 
 
-@pytest.mark.parametrize("way", ["donor", "recompile"])
+@pytest.mark.parametrize("way", ["donor", "recompile", "input"])
 def test_the_emulator_learns_by(way, cpu, rng):
     config = tiny_llama()
     tensors, batch = random_tensors(config, rng), rows(config, rng)
@@ -171,8 +171,10 @@ def test_the_emulator_learns_by(way, cpu, rng):
     costs = run.updates.costs
     # What the canary cost is counted too: one program more, once.
     programs = 2 * config.layers
-    assert (costs.loads if way == "donor" else costs.compiles) == 6 * programs + 1
-    assert device.compiles - started == (0 if way == "donor" else 6 * programs)
+    counts = {"donor": costs.loads, "recompile": costs.compiles, "input": 6 * programs + 1}
+    assert counts[way] == 6 * programs + 1
+    assert device.compiles - started == (6 * programs if way == "recompile" else 0)
+    assert costs.bytes_written > 0
     assert losses["emulator"][-1] < losses["emulator"][0] - 0.5
     assert losses["emulator"] == pytest.approx(losses["cpu"], rel=2e-2)
 
