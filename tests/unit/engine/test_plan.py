@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -262,6 +263,20 @@ def test_the_number_of_threads_does_not_show(lanes, precision, rng):
         for other in results[1:]:
             for name, value in results[0].items():
                 np.testing.assert_array_equal(value, other[name])
+
+
+def test_plans_may_be_run_by_many_threads_with_more_threads_than_processors(rng):
+    graph = decoder_of(LLAMA).body(range(2), lanes=32, cached=64, precision=MIXED)
+    feed, weights = drawn(graph, rng)
+    plans = [planned(graph, weights, rounds=False, threads=count) for count in (2, 16)]
+    want = plans[0].run(feed)
+
+    def run(made: Plan) -> bool:
+        found = [made.run(feed) for _ in range(5)]
+        return all(np.array_equal(got[name], want[name]) for got in found for name in want)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, plans * 2))
 
 
 @pytest.mark.parametrize("lanes", [5, 32])
