@@ -307,3 +307,23 @@ def test_every_part_of_a_bound_is_the_sum_that_it_says(rng: np.random.Generator)
 def test_the_windows_leave_room_for_what_rounding_adds() -> None:
     assert kernels.SINGLE_WINDOW * kernels.SLACK < 64
     assert kernels.DOUBLE_WINDOW * kernels.SLACK < 2.0**35
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.sampled_from([(1, 1), (1, 9), (9, 1), (3, 2)]),
+    overflow=st.sampled_from(["final", "sticky"]),
+    is_odd=st.booleans(),
+)
+@settings(max_examples=15, deadline=None)
+def test_small_matrices_of_a_batch_are_each_the_rule_s(seed, shape, overflow, is_odd):
+    """Either side may be the thin one, broadcast, near the ceiling or not finite."""
+    m, n = shape
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((2, 3, m, 70)) * rng.choice([1, 60])).astype(np.float16)
+    y = (rng.standard_normal((3, 70, n)) * rng.choice([1, 60])).astype(np.float16)
+    if is_odd:
+        x[0, 1, 0, 5], y[2, 7, 0] = np.nan, -np.inf
+    z = matmul(x, y, overflow=overflow)
+    for i, j in np.ndindex(2, 3):
+        np.testing.assert_array_equal(z[i, j], slow(x[i, j], y[j], overflow))

@@ -36,12 +36,12 @@ def multiply(x: Array, y: Array) -> Array:
 
 
 def _each(kernel: Kernel, x: Array, y: Array) -> Array:
-    shape = np.broadcast_shapes(x.shape, y.shape)
-    left, right = (
-        read_only(np.broadcast_to(side, shape)).reshape(-1) for side in (_wide(x), _wide(y))
-    )
-    z = np.empty(shape, np.float32)
-    kernel(left, right, z.reshape(-1))
+    left, right = _wide(x), _wide(y)
+    if x.shape != y.shape:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        left, right = np.broadcast_to(left, shape), np.broadcast_to(right, shape)
+    z = np.empty(left.shape, np.float32)
+    kernel(read_only(left).reshape(-1), read_only(right).reshape(-1), z.reshape(-1))
     return narrow(z) if x.dtype == np.float16 else z
 
 

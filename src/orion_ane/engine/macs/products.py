@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -99,11 +100,29 @@ def matmul(x: Array, y: Array, *, overflow: Overflow, threads: Threads | None = 
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     out = np.empty((*batch, x.shape[-2], y.shape[-1]), np.float16)
     x, y = (np.broadcast_to(side, (*batch, *side.shape[-2:])) for side in (x, y))
+    if prod(batch) > 1 and x.shape[-1] * out.size < PART:  # small ones, of which calls cost most
+        if y.shape[-1] <= THIN_COLUMNS:
+            return _thin_batch(x, y.swapaxes(-1, -2), out, overflow)
+        if x.shape[-2] <= THIN_COLUMNS:
+            _thin_batch(y.swapaxes(-1, -2), x, out.swapaxes(-1, -2), overflow)
+            return out
     for at in np.ndindex(batch):
         if x.shape[-2] <= THIN_COLUMNS:  # the longer side is streamed
             out[at] = product_sum(y[at].T, x[at].T, overflow=overflow, threads=threads).T
         else:
             out[at] = product_sum(x[at], y[at], overflow=overflow, threads=threads)
+    return out
+
+
+def _thin_batch(w: Array, x: Array, out: Array, overflow: Overflow) -> Array:
+    """Fill out [...,O,S] with w [...,O,K] x [...,S,K] transposed, S being small."""
+    from orion_ane.engine.macs.batches import thin_batch
+
+    outer, inner, columns = *w.shape[-2:], x.shape[-2]
+    y = np.empty((out.size // (outer * columns), outer, columns), np.uint16)
+    left, right = bits(w).reshape(-1, outer, inner), bits(x).reshape(-1, columns, inner)
+    thin_batch(left, right, y, overflow == "sticky")
+    out[...] = y.view(np.float16).reshape(out.shape)
     return out
 
 
