@@ -160,6 +160,7 @@ def summary(result: Generation) -> dict[str, Any]:
     if result.verification is not None:
         document["max_logit_error"] = result.verification.max_logit_error
         document["argmax_agreement"] = result.verification.argmax_agreement
+        document["verify_ms"] = result.verification.seconds * 1e3
         document["ranges"] = {
             "first_bad": _seen(result.verification.first_bad),
             "nearest": _seen(result.verification.nearest),
@@ -196,7 +197,8 @@ def _figures(result: Generation) -> str:
         check = result.verification
         figures += (
             f"; against fp32: logits within {check.max_logit_error:.2g}, "
-            f"argmax equal in {check.argmax_agreement:.1%}"
+            f"argmax equal in {check.argmax_agreement:.1%}, "
+            f"verified in {check.seconds * 1e3:.0f} ms"
         )
     return figures
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
+from weakref import WeakSet
 
 import numba
+from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic as _intrinsic
 
+from orion_ane.engine.compiling import compiling
 from orion_ane.errors import BackendError
 
 _log = logging.getLogger("orion_ane")
+_OURS: WeakSet[Callable[..., Any]] = WeakSet()  # others may have kernels in this process too
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,6 +48,7 @@ def compiled(
         if is_part:  # Python does not call it: a part less to compile
             options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         kernel = numba.njit(function, **options)
+        _OURS.add(function)
         if not is_part:
             with suppress(RuntimeError):  # numba finds no directory that it can write
                 kernel._cache = _Cache(function, sources)  # noqa: SLF001 - what cache=True does
@@ -61,11 +66,9 @@ class _Cache(FunctionCache):
         self._sources = hashlib.sha256(b"".join(texts)).hexdigest()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """A kernel that was kept; None where it must be compiled, of which the user is told."""
-        found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-        if found is None:
-            _tell()
-        return found
+        """A kernel that was kept, or None; the time to read it is not the run's."""
+        with compiling():
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         key = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]  # likewise
@@ -75,7 +78,33 @@ class _Cache(FunctionCache):
 @cache
 def _tell() -> None:
     """Say once in a process what takes so long."""
-    _log.warning("compiling kernels for this machine, once: some seconds")
+    _log.warning("compiling loops, once for this machine: up to a minute")
+
+
+class _Listener(event.Listener):
+    """Tells the user of each compilation before it begins, and takes its time."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+        self._depth = 0
+
+    def on_start(self, event: Any) -> None:
+        if event.data["dispatcher"].py_func not in _OURS:
+            return
+        if self._depth == 0:
+            _tell()
+            self._running.enter_context(compiling())
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        if event.data["dispatcher"].py_func not in _OURS:
+            return
+        self._depth -= 1
+        if self._depth == 0:
+            self._running.close()
+
+
+event.register("numba:compile", _Listener())
 
 
 def check_processor(machine: str, features: Mapping[str, bool]) -> None:

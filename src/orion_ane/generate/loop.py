@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from orion_ane.engine.compiling import clock
 from orion_ane.generate.options import Options
 from orion_ane.generate.result import FinishReason, Piece, Timings, Verification
 from orion_ane.generate.stopping import StopFilter
@@ -54,16 +54,23 @@ class NoText:
 
 
 class Checker:
-    """Compares a device's logits with those of a reference on the same tokens."""
+    """Compares a device's logits with those of a reference on the same tokens.
+
+    Attributes:
+        seconds: what the reference took so far.
+    """
 
     def __init__(self, reference: Runs) -> None:
         """Start beside a device's sequence, with an empty one of the reference."""
         self._reference = reference
         self._error, self._same, self._count = 0.0, 0, 0
+        self.seconds = 0.0
 
     def compare(self, ids: Sequence[int], logits: Array) -> None:
         """Run the same tokens on the reference and take note of the difference."""
+        started = clock()
         wanted = self._reference.append(ids)
+        self.seconds += clock() - started
         self._error = max(self._error, float(np.abs(wanted - logits).max()))
         self._same += int(np.argmax(wanted) == np.argmax(logits))
         self._count += 1
@@ -95,7 +102,7 @@ def run_loop(
     streamer: Streamer,
     eos_ids: Collection[int],
     checker: Checker | None = None,
-    clock: Clock = time.perf_counter,
+    clock: Clock = clock,
 ) -> Iterator[Piece | Outcome]:
     """Pieces of whole characters as they come, and the outcome last.
 

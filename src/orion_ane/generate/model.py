@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, overload
 import numpy as np
 
 from orion_ane.ane.targets import Target
+from orion_ane.engine.compiling import clock, seconds
 from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.generate.kept import Kept
 from orion_ane.generate.loop import Checker, NoText, Outcome, Streamer, run_loop
@@ -284,10 +284,11 @@ class Model:
         limit = min(request.max_tokens, room)
         watch = Watch() if request.verify else None
         session = Session(self._programs, expect=len(prompt) + limit, watch=watch)
-        started = time.perf_counter()
+        loops_s, started = seconds(), clock()
         session.prepare(len(prompt), 1)
-        compile_s = time.perf_counter() - started
+        prepared = clock()
         checker = Checker(Session(self._reference_programs())) if request.verify else None
+        reference_s = clock() - prepared
         pieces = run_loop(
             prompt,
             request,
@@ -296,16 +297,22 @@ class Model:
             streamer=self._streamer(prompt),
             eos_ids=self.eos_ids,
             checker=checker,
-            clock=time.perf_counter if watch is None else watch.clock,
+            clock=clock if watch is None else watch.clock,
         )
 
         def verified() -> Verification | None:
             if checker is None or watch is None:
                 return None
-            return replace(checker.verification, first_bad=watch.first_bad, nearest=watch.nearest)
+            return replace(
+                checker.verification,
+                seconds=reference_s + checker.seconds + watch.seconds,
+                first_bad=watch.first_bad,
+                nearest=watch.nearest,
+            )
 
         for piece in pieces:
             if isinstance(piece, Outcome):
+                compile_s = prepared - started + seconds() - loops_s
                 yield Piece("", result=self._result(prompt, request, piece, verified(), compile_s))
             else:
                 yield piece

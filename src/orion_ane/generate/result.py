@@ -49,12 +49,14 @@ class Verification:
     Attributes:
         max_logit_error: the largest difference of a logit.
         argmax_agreement: the share of tokens after which the likeliest is the same.
+        seconds: what it took beside the run: the reference's loading and runs, and measuring.
         first_bad: the first tensor whose values were not finite, though its operands' were.
         nearest: the sum of products that came nearest to 2^15; None where the device shows none.
     """
 
     max_logit_error: float
     argmax_agreement: float
+    seconds: float = 0.0
     first_bad: Seen | None = None
     nearest: Seen | None = None
 
@@ -77,7 +79,8 @@ class Generation:
         device: the backend that ran it.
         target: the name of the emulated device; None where there is none.
         numerics: how the device computes: `exact`, which is as itself, `fp16` or `fp32`.
-        compile_s: seconds for programs that were not loaded yet, before `timings` begin.
+        compile_s: seconds for programs that were not loaded yet, and for the engine's loops where
+            this process had not compiled or read them yet; no part of `timings`.
     """
 
     text: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orion_ane.engine.compiling import clock
 from orion_ane.engine.ranges import Range, RangeReport
 from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.portable import PortableProgram
@@ -25,25 +25,29 @@ class Seen:
 
 
 class Watch:
-    """Measures every run that it is shown; devices that show nothing inside are passed over."""
+    """Measures every run that it is shown; devices that show nothing inside are passed over.
+
+    Attributes:
+        seconds: what that took so far.
+    """
 
     def __init__(self) -> None:
         self._reports: dict[tuple[str, str], RangeReport] = {}
-        self._spent = 0.0
+        self.seconds = 0.0
 
     def clock(self) -> float:
-        """Seconds that only grow, without those that measuring took."""
-        return time.perf_counter() - self._spent
+        """Seconds that only grow, without those that measuring or compiling loops took."""
+        return clock() - self.seconds
 
     def see(self, label: str, executable: Executable, inputs: Mapping[str, Array]) -> None:
         """Measure a run of the program that a user knows by this label."""
         if not isinstance(executable, PortableProgram):
             return
-        started = time.perf_counter()
+        started = clock()
         key = (label, executable.program.code_key)
         found, before = ranges(executable, inputs), self._reports.get(key)
         self._reports[key] = found if before is None else before.merged(found)
-        self._spent += time.perf_counter() - started
+        self.seconds += clock() - started
 
     @property
     def first_bad(self) -> Seen | None:

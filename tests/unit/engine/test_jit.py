@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from orion_ane.engine import jit
+from orion_ane.engine.compiling import clock, seconds
 from orion_ane.engine.jit import _Cache, check_processor, compiled
 from orion_ane.errors import BackendError
 
@@ -65,7 +67,36 @@ def test_a_kernel_that_is_not_kept_is_told_of_once(
     jit._tell.cache_clear()
     for _ in range(2):
         compiled()(double)(np.float64(1))
-    assert [record.message[:17] for record in caplog.records] == ["compiling kernels"]
+    assert [record.message[:15] for record in caplog.records] == ["compiling loops"]
     jit._tell.cache_clear()
     compiled()(double)(np.float64(1))
     assert len(caplog.records) == 1
+
+
+def test_a_kernel_that_cannot_be_kept_is_told_of_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nowhere(*_: object) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr("orion_ane.engine.jit._Cache", nowhere)
+    jit._tell.cache_clear()
+    compiled()(double)(np.float64(1))
+    assert [record.message[:15] for record in caplog.records] == ["compiling loops"]
+
+
+def test_the_loops_of_others_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    jit._tell.cache_clear()
+    numba.njit(lambda x: x + 1)(np.float64(1))
+    assert not caplog.records
+
+
+def test_the_clock_of_runs_stands_still_while_a_kernel_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    before, wall, spent = clock(), time.perf_counter(), seconds()
+    compiled()(double)(np.float64(1))
+    wall, ran, spent = time.perf_counter() - wall, clock() - before, seconds() - spent
+    assert spent > 0.5 * wall
+    assert ran + spent == pytest.approx(wall, abs=0.05)
