@@ -20,19 +20,33 @@ def test_auto_says_what_it_took():
     assert backend("auto").name == "cpu"
 
 
-@pytest.mark.parametrize("name", ["ane", "gpu", ""])
+@pytest.mark.parametrize("name", ["gpu", ""])
 def test_a_device_that_is_not_there_is_refused_with_the_others_named(name):
     with pytest.raises(BackendError) as refused:
         backend(name)
     assert str(refused.value) == f"device {name}: not available here: want auto, emulator or cpu"
 
 
+def test_the_device_itself_is_not_in_this_version():
+    with pytest.raises(BackendError, match=r"not available here(.|\n)*does not drive the device"):
+        backend("ane")
+
+
 @pytest.mark.parametrize("name", [*BACKENDS, "auto"])
 def test_options_reach_the_device(name):
     with pytest.raises(ConfigError, match="threads: no such number of threads: got 0"):
         backend(name, threads=0)
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigError, match=r"colour: no such option of device \w+: want threads"):
         backend(name, colour="red")
+
+
+def test_an_option_of_another_device_is_refused_with_that_device_named():
+    with pytest.raises(ConfigError) as refused:
+        backend("cpu", target="m1")
+    assert str(refused.value) == (
+        "target: no such option of device cpu: want threads or numerics\n"
+        "  hint: device emulator takes it"
+    )
 
 
 class Outside(Cpu):

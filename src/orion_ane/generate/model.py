@@ -201,7 +201,7 @@ class Model:
             BackendError: the model is closed.
         """
         if isinstance(prompt, list | tuple) and prompt and not is_ids(prompt):
-            Options(**options)
+            Options.of(options)
             for part in prompt:  # all are refused before one runs
                 self._ids(part)
             return [self._finish(part, options) for part in prompt]
@@ -218,7 +218,7 @@ class Model:
             ConfigError: an option means nothing, or the prompt does not fit the context.
             DataError: no ids, or an id outside the vocabulary.
         """
-        request = Options(**options)
+        request = Options.of(options)
         return self._stream(self._ids(prompt), request)
 
     def logits(self, prompt: str | list[int]) -> Array:

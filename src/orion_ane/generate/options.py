@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Self, TypedDict
 
 from orion_ane.errors import ConfigError
 from orion_ane.host.sampling import Sampling
@@ -54,6 +55,20 @@ class Options:
     stop: str | tuple[str, ...] | list[str] = ()
     verify: bool = False
     cancelled: Callable[[], bool] = never
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> Self:
+        """A request's settings.
+
+        Raises:
+            ConfigError: a keyword that there is not, or a value that means nothing.
+        """
+        known = [field.name for field in fields(cls)]
+        if unknown := [name for name in request if name not in known]:
+            near = get_close_matches(unknown[0], known, n=1)
+            hint = f"did you mean {near[0]}?" if near else None
+            raise ConfigError(unknown[0], "no such option", want=", ".join(known), hint=hint)
+        return cls(**request)
 
     def __post_init__(self) -> None:
         _want_whole("max tokens", self.max_tokens, 1)

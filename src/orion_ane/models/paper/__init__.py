@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from orion_ane.errors import ConfigError
 from orion_ane.models.paper import gpt2, lora, training, vocabulary, whole
 from orion_ane.models.paper.builder import KernelBuilder
 from orion_ane.models.paper.weights import for_kernel
@@ -41,5 +42,11 @@ _ROWS = (
     KernelBuilder("head", _BOTH, whole.head),
 )
 
-KERNELS: Mapping[str, KernelBuilder] = MappingProxyType({row.name: row for row in _ROWS})
-"""The builders by name."""
+
+class _Table(dict[str, KernelBuilder]):
+    def __missing__(self, name: str) -> KernelBuilder:
+        raise ConfigError("kernel", "no such kernel", got=name, want=", ".join(self))
+
+
+KERNELS: Mapping[str, KernelBuilder] = MappingProxyType(_Table({row.name: row for row in _ROWS}))
+"""The builders by name; another name is a `ConfigError`."""

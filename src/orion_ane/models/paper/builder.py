@@ -70,8 +70,10 @@ class KernelBuilder:
             raise ConfigError(self.name, "not for this family", got=config.family, want=want)
         known = self.sizes
         missing = [key for key, value in known.items() if value is Parameter.empty]
-        if not set(missing) <= set(sizes) <= set(known):
-            raise ConfigError(self.name, "wrong sizes", got=list(sizes), want=list(known))
+        if absent := [key for key in missing if key not in sizes]:
+            raise ConfigError(self.name, f"{' and '.join(absent)} must be given")
+        if unknown := [key for key in sizes if key not in known]:
+            raise ConfigError(self.name, "no such size", got=unknown[0], want=", ".join(known))
         every = {**known, **sizes}
         for key, value in every.items():
             want, is_right = _rule(self.name, config, key, value)
