@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 
@@ -84,7 +84,10 @@ class Threads:
     def all(self, task: Callable[[], None], count: int) -> None:
         """Run `task` in this thread and, at about the same time, in others: `count` in all."""
         others = [_pool(self.count).submit(task) for _ in range(count - 1)]
-        task()
+        try:
+            task()
+        finally:
+            wait(others)  # also after Ctrl-C: they write to what the next run may use
         for other in others:
             other.result()
 

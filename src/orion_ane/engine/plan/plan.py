@@ -94,9 +94,10 @@ class Plan:
     def __init__(self, code: Code, known: Known, threads: Threads) -> None:
         self.code, self.threads = code, threads
         self.is_shared = code.is_dealt and threads.count > 1
-        constants = [np.zeros(1, np.float32)]
-        constants += [_flat(known.constants[node]) for node in code.constants]
-        self.constants = constants
+        self.constants = [_flat(known.constants[node]) for node in code.constants]
+        rest = 1 + len(code.bases) - 2 - len(self.constants)
+        self.arrays = [_ZERO, _ZERO, *self.constants, *[_ZERO] * rest]  # of each base; 0 the arena
+        self.addresses = np.array([array.ctypes.data for array in self.arrays], np.int64)
         self._outputs = {name: node.type for name, node in code.graph.outputs.items()}
 
     def with_weights(self, weights: Mapping[Weight, Array]) -> Plan:
@@ -140,11 +141,10 @@ class Bound:
         self._plan = plan
         ports = [(code.bases["input", name], inputs[name]) for name in code.read]
         ports += [(code.bases["output", name], outputs[name]) for name in code.outputs]
-        arrays = [*plan.constants, *[_NOTHING] * (len(code.bases) - len(plan.constants))]
+        self._arrays, self._bases = list(plan.arrays), plan.addresses.copy()
         for base, array in ports:
-            arrays[base - 1] = _flat(array)
-        self._arrays: list[Array] = [_NOTHING, *arrays]
-        self._bases = np.array([array.ctypes.data for array in self._arrays], np.int64)
+            self._arrays[base] = flat = _flat(array)
+            self._bases[base] = flat.ctypes.data
         self._counters = np.zeros(kernels.COUNTERS, np.int64)
 
     def run(self) -> None:
@@ -186,7 +186,7 @@ class Bound:
         return np.ndarray(view.shape, dtype, base, at, strides)
 
 
-_NOTHING = np.zeros(1, np.float32)
+_ZERO = np.zeros(1, np.float32)
 
 
 def _flat(array: Array) -> Array:
