@@ -84,11 +84,13 @@ def test_a_program_runs_from_files_to_files(compiled, tmp_path, capfd, rng):
     assert (code, json.loads(out)["device"]) == (0, "emulator")
     code, _, err = orion(capfd, *words, "--out", tmp_path / "e", "--device", "emulator")
     assert code == 2
-    assert "is there already" in err
+    assert "is there already\n  hint: give another folder, or --replace" in err
     more = ["--out", tmp_path / "e", "--device", "emulator", "--replace"]
     assert orion(capfd, *words, *more)[0] == 0
     (tmp_path / "e" / "mine.txt").write_text("keep me")
-    assert orion(capfd, *words, *more)[0] == 2
+    code, _, err = orion(capfd, *words, *more)
+    assert code == 2
+    assert "only what this command wrote can be replaced" in err
     assert (tmp_path / "e" / "mine.txt").is_file()
 
 
@@ -163,7 +165,10 @@ def test_weights_of_a_text_lie_beside_it(compiled, tmp_path, capfd):
         (["--program", "head-32", "--input", "y={x}"], "no such port"),
         (["--program", "head-32", "--input", "hidden"], "no such port"),
         (["--program", "head-32", "--input", "hidden={x}", "--input", "hidden={x}"], "twice"),
-        (["--program", "head-32", "--input", "hidden={text}"], "not a .npy file"),
+        (
+            ["--program", "head-32", "--input", "hidden={text}"],
+            "not a .npy file: want what numpy.save writes\n",
+        ),
         (["--program", "head-32", "--input", "hidden={pickle}"], "not a .npy file"),
         (["--program", "head-32", "--input", "hidden={several}"], "not one array"),
         (["--program", "head-32", "--input", "hidden={gone}"], "cannot be read"),

@@ -33,24 +33,27 @@ def _nothing(_: Path) -> bool:
 
 
 @contextmanager
-def folder_beside(path: Path, *, may_go: Callable[[Path], bool] = _nothing) -> Iterator[Path]:
+def folder_beside(
+    path: Path, *, replace: bool = False, is_ours: Callable[[Path], bool] = _nothing
+) -> Iterator[Path]:
     """A folder to fill, which becomes `path` where the block ends well, else goes without trace.
 
     Args:
         path: what it becomes; folders above it are made.
-        may_go: whether a folder that is there may be replaced; an empty one may anyway.
+        replace: whether a folder of ours that is there may go; an empty one may anyway.
+        is_ours: whether a folder holds what the caller writes, and nothing else.
 
     Raises:
         ConfigError: something is there.
     """
-    _want_room(path, may_go)
+    _want_room(path, is_ours, replace=replace)
     path.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         made.chmod(0o777 & ~_umask())
         yield made
         _flush_folders(made)
-        _want_room(path, may_go)
+        _want_room(path, is_ours, replace=replace)
         if path.is_dir() and any(path.iterdir()):
             _exchange(made, path)
         else:
@@ -72,12 +75,15 @@ def _exchange(made: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _want_room(path: Path, may_go: Callable[[Path], bool]) -> None:
+def _want_room(path: Path, is_ours: Callable[[Path], bool], *, replace: bool) -> None:
     is_real = path.is_dir() and not path.is_symlink()
-    if is_real and (not any(path.iterdir()) or may_go(path)):
+    may_go = is_real and is_ours(path)
+    if is_real and (not any(path.iterdir()) or (may_go and replace)):
         return
     if path.exists() or path.is_symlink():
-        hint = "give another folder; only what this command wrote can be replaced, where asked"
+        hint = "give another folder; only what this command wrote can be replaced"
+        if may_go:
+            hint = "give another folder, or --replace (in Python replace=True)"
         raise ConfigError(str(path), "is there already", hint=hint)
 
 

@@ -62,7 +62,7 @@ def write_folder(
     """
     entries: dict[str, Entry] = {}
     stored: dict[tuple[str, int], Path] = {}
-    with folder_beside(path, may_go=lambda old: replace and _is_compiled(old)) as made:
+    with folder_beside(path, replace=replace, is_ours=_is_compiled) as made:
         for name, program in programs:
             check_name(str(path), name)
             if name.lower() in entries:

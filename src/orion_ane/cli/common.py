@@ -39,7 +39,7 @@ def device_options(command: Command, *others: Callable[[Command], Command]) -> C
             type=click.Choice(["auto", "ane", "emulator", "cpu"]),
             default="auto",
             show_default=True,
-            help="Where to run; auto says what it chose.",
+            help="Where to run; auto says what it chose, and ane is not in this version.",
         ),
         *others,
         click.option(
@@ -51,6 +51,11 @@ def device_options(command: Command, *others: Callable[[Command], Command]) -> C
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, as `1 program` or `2 programs`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def say(message: str) -> None:

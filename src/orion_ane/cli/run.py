@@ -25,6 +25,8 @@ EXAMPLE = """Example:
 
   orion run compiled/ --program main --input x=x.npy --out results/
 """
+ZIP = b"PK"
+"""How an .npz begins, which numpy opens too."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -42,7 +44,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
     type=click.Choice(["auto", "ane", "emulator", "cpu"]),
     default="auto",
     show_default=True,
-    help="Where to run; auto says what it chose.",
+    help="Where to run; auto says what it chose, and ane is not in this version.",
 )
 @click.option(
     "--target",
@@ -148,6 +150,8 @@ def read_array(path: Path) -> Array:
     """
     try:
         with path.open("rb") as file:
+            if not file.peek(len(ZIP)).startswith((np.lib.format.MAGIC_PREFIX, ZIP)):
+                raise DataError(str(path), "not a .npy file", want="what numpy.save writes")
             array = np.load(file, allow_pickle=False)
     except OSError as error:
         raise DataError(str(path), "cannot be read", got=error.strerror or error) from error
@@ -169,7 +173,7 @@ def _written(
     """Each output in a file of its own, all of them or none."""
     found: dict[str, dict[str, Any]] = {}
     taken: set[str] = set()
-    with folder_beside(out, may_go=lambda old: replace and _is_results(old)) as made:
+    with folder_beside(out, replace=replace, is_ours=_is_results) as made:
         for name, array in outputs.items():
             root = stem = _UNSAFE.sub("_", name)[:100].lstrip(".") or "output"
             count = 0

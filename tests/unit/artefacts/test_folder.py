@@ -104,7 +104,7 @@ def test_what_is_there_is_replaced_only_where_that_is_asked(tmp_path, rng):
     out = tmp_path / "out"
     out.mkdir()
     write_folder(out, shared(rng))
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match=r"is there already\n  hint: .*--replace"):
         write_folder(out, shared(rng))
     write_folder(out, shared(rng)[:1], replace=True)
     assert list(read_folder(out)) == ["first"]

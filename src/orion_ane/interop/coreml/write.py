@@ -94,7 +94,7 @@ def _write(path: Path, model: bytes, files: Mapping[str, Buffer], *, replace: bo
         if inner.parts[:2] != (ROOT, "weights") or ".." in inner.parts:
             raise MilError(name, "not a path in a package", want=f"{ROOT}/weights/…")
     try:
-        with folder_beside(path, may_go=lambda old: replace and _is_package(old)) as made:
+        with folder_beside(path, replace=replace, is_ours=_is_package) as made:
             target = made / "Data" / MODEL
             (made / "Data" / WEIGHTS).mkdir(parents=True)
             write_file(target, model)
