@@ -30,7 +30,7 @@ def oracle(module: str) -> ModuleType:
     except ImportError as missing:
         if os.environ.get("CI"):
             pytest.fail(f"the oracle {module} is missing: {missing}", pytrace=False)
-        reason = f"the oracle {module} is not installed: pip install 'orion-ane[oracles]'"
+        reason = f"the oracle {module} is not installed: pip install '.[oracles]' in a checkout"
         pytest.skip(reason, allow_module_level=True)
 
 

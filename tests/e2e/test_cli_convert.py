@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from orion_ane.artefacts import read_folder
 from orion_ane.artefacts.folder import write_folder
 from orion_ane.cli.main import main
 from orion_ane.compiler import compile as compile_graph
+from orion_ane.interop.coreml import proto
 from orion_ane.ir import Graph
 from orion_ane.mil import parse_graph
 from orion_ane.ops import input_, matmul, weight
@@ -95,3 +97,9 @@ def test_a_package_that_is_there_goes_only_if_it_may(folder, tmp_path, capfd):
     assert main(["convert", str(folder), package]) == 0
     assert main(["convert", str(folder), package]) != 0
     assert main(["convert", str(folder), package, "--replace"]) == 0
+
+
+def test_the_extra_is_asked_for_as_the_readme_does():
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    command = proto._missing("coremltools").hint.removesuffix(" in a checkout")
+    assert f"`{command}`" in readme.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import click
 
 from orion_ane.artefacts.folder import write_folder
 from orion_ane.artefacts.source import read_program, sources
-from orion_ane.cli.common import say, show
+from orion_ane.cli.common import counted, say, show
 from orion_ane.errors import ConfigError
 from orion_ane.interop.coreml import read_package, write_package
 from orion_ane.mil.program import Program
@@ -54,7 +54,7 @@ def convert(*, source: Path, out: Path, name: str | None, replace: bool, as_json
         found = [chosen]
     if as_json:
         show(json.dumps({"out": str(out), "programs": found}, indent=2, ensure_ascii=False))
-    say(f"{len(found)} program{'s' * (len(found) != 1)}")
+    say(counted(len(found), "program"))
     return 0
 
 
