@@ -93,9 +93,13 @@ class LimitError(OrionError):
 
     def __init__(self, target: str, diagnostics: tuple[Diagnostic, ...]) -> None:
         self.diagnostics = diagnostics
-        super().__init__(target, f"{len(diagnostics)} limits are broken")
+        super().__init__(target, _broken(len(diagnostics)))
         listed = "\n".join(str(diagnostic) for diagnostic in diagnostics)
         self.args = (f"{self}\n{listed}",)
+
+
+def _broken(count: int) -> str:
+    return "1 limit is broken" if count == 1 else f"{count} limits are broken"
 
 
 class BackendError(OrionError):

@@ -11,7 +11,7 @@ import click
 from orion_ane.ane.check import check as check_program
 from orion_ane.ane.targets import target
 from orion_ane.artefacts.source import sources, told_of
-from orion_ane.cli.common import say, show
+from orion_ane.cli.common import counted, say, show
 
 EXAMPLE = """Example:
 
@@ -50,5 +50,6 @@ def check(*, path: Path, name: str, as_json: bool) -> int:
     else:
         for file, diagnostic in found:
             show(f"{file}:{diagnostic}")
-    say(f"{count} programs, {len(found)} violations of {chosen.name}")
+    broken = counted(len(found), "violation")
+    say(f"{counted(count, 'program')}, {broken} of {chosen.name}")
     return 1 if found else 0

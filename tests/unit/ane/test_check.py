@@ -190,6 +190,7 @@ def test_the_command_says_all_and_exits_by_what_it_found(tmp_path: Path, capsys)
     wrong.write_text(WRONG)
     right.write_text(text(32))
     assert main(["check", str(right)]) == 0
+    assert capsys.readouterr().err == "1 program, 0 violations of strict\n"
     assert main(["check", str(wrong)]) == 1
     captured = capsys.readouterr()
     assert captured.out.count("ANE132") == 2
