@@ -56,9 +56,8 @@ class Rule(Generic[T]):
             ConfigError: not among its choices.
         """
         if value not in self.choices:
-            raise ConfigError(
-                name, "no such answer", got=repr(value), want=self.choices or "no switch"
-            )
+            want = " or ".join(map(str, self.choices)) or "no other answer"
+            raise ConfigError(name, "no such answer", got=value, want=want)
         return replace(self, value=value)
 
 
@@ -112,11 +111,12 @@ class Numerics:
             ConfigError: no such rule, or not one of its choices.
         """
         rules = dict(self.rules())
-        unknown = sorted(set(answers) - set(rules))
-        if unknown:
-            raise ConfigError("numerics", "no such rule", got=unknown, want=sorted(rules))
+        if unknown := ", ".join(sorted(set(answers) - set(rules))):
+            want = " or ".join(sorted(name for name, rule in rules.items() if rule.choices))
+            raise ConfigError("arithmetic", "no such rule", got=unknown, want=want)
         switched: dict[str, Any] = {
-            name: rules[name].switched(f"numerics.{name}", value) for name, value in answers.items()
+            name: rules[name].switched(f"arithmetic.{name}", value)
+            for name, value in answers.items()
         }
         return replace(self, **switched)
 

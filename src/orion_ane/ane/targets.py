@@ -180,7 +180,8 @@ def _from_document(where: str, document: object) -> Target:
     try:
         _ = found.arithmetic
     except ConfigError as error:
-        raise ConfigError(where, f"arithmetic: {error}") from error
+        place = f"{where}: {error.where}"
+        raise ConfigError(place, error.what, got=error.got, want=error.want) from error
     return found
 
 
