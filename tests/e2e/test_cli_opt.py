@@ -13,7 +13,8 @@ from orion_ane.ane.targets import TARGETS
 from orion_ane.cli.main import main
 from orion_ane.ir import isomorphic
 from orion_ane.mil import emit, parse, parse_graph
-from orion_ane.passes import settle
+from orion_ane.passes import PASSES, settle
+from orion_ane.passes.legal import LEGAL
 
 TEXT = """func main<ios18>(tensor<fp16, [1,64,1,32]> x, tensor<fp16, [1,512,8,512]> w) {
     tensor<fp16, [1,64,1,32]> a = add(x=x, y=0.0);
@@ -76,8 +77,8 @@ def test_a_text_keeps_its_form(opt):
 
 
 def test_sram_writes_behind_each_statement_what_it_works_on(opt):
-    code, out, _ = opt(TEXT, "--passes", "sram")
-    assert code == 0
+    code, out, err = opt(TEXT, "--passes", "sram")
+    assert (code, err) == (0, "what each statement works on is written behind it\n")
     assert isomorphic(parse_graph(out), parse_graph(TEXT))
     lines = [line.strip() for line in out.splitlines() if "//" in line]
     assert [line.partition("  // ")[2] for line in lines] == [
@@ -121,3 +122,8 @@ def test_bad_use_is_one_message(opt, tmp_path, text, words, says):
     code, out, err = opt(text, *words)
     assert (code, out) == (2, "")
     assert err.startswith(says.format(path=tmp_path / "model.mil"))
+
+
+def test_every_pass_is_named_where_one_is_not_known(opt):
+    _, _, err = opt(TEXT, "--passes", "nosuch")
+    assert set(err.strip().partition("want ")[2].split(", ")) == {*PASSES, "sram", *LEGAL}

@@ -16,7 +16,7 @@ from orion_ane.ane.targets import TARGETS, Target
 from orion_ane.ane.targets import target as find_target
 from orion_ane.artefacts.source import read_text, told_of
 from orion_ane.cli.common import say, show
-from orion_ane.errors import MilError
+from orion_ane.errors import ConfigError, MilError
 from orion_ane.ir import Graph, Node, verify
 from orion_ane.mil.emit import emit_module
 from orion_ane.mil.module import Function, Module
@@ -33,8 +33,8 @@ EXAMPLE = f"""Example:
 
   orion opt model.mil --passes fold,cse --verify
 
-Passes: {", ".join(PASSES)}; with a target also {", ".join(LEGAL)}.
-{SRAM} writes behind each statement what it works on.
+Passes: {", ".join((*PASSES, SRAM))}; with a target also {", ".join(LEGAL)}.
+{SRAM} changes nothing, and writes behind each statement what it works on.
 """
 
 
@@ -66,6 +66,9 @@ def opt(
         module = parse(text)
     device = None if name is None else find_target(name)
     names = None if passes is None else [word.strip() for word in passes.split(",")]
+    for word in names or ():
+        if word not in (known := (*PASSES, SRAM, *LEGAL)):
+            raise ConfigError("passes", "no such pass", got=word, want=", ".join(known))
     ran: list[dict[str, Any]] = []
     functions = {
         label: replace(
@@ -83,7 +86,10 @@ def opt(
     else:
         show(made, end="")
     changed = [f"{run['name']} {run['before']} -> {run['after']}" for run in ran if run["changed"]]
-    say(f"nodes: {', '.join(changed)}" if changed else "nothing changed")
+    told = [f"nodes: {', '.join(changed)}"] if changed else []
+    if names is not None and SRAM in names:
+        told.append("what each statement works on is written behind it")
+    say("; ".join(told) or "nothing changed")
     return 0
 
 
