@@ -286,7 +286,7 @@ class TestShards:
 
 class TestFolders:
     def test_an_empty_folder_is_refused_W05(self, tmp_path):
-        with pytest.raises(CheckpointError, match="no weights: got an empty folder"):
+        with pytest.raises(CheckpointError, match="holds no model: want config"):
             load_checkpoint(tmp_path)
 
     def test_a_folder_without_a_config_is_refused(self, tmp_path, gpt2):

@@ -141,6 +141,9 @@ def _weight_files(folder: Path) -> dict[Path, set[str] | None]:
         raise CheckpointError(
             str(folder), "a LoRA adapter, not a model", hint="give the model it was made for"
         )
+    if not (folder / "config.json").exists():
+        want = f"config.json with {WEIGHTS} or {INDEX}, or one .gguf or llama2.c .bin file"
+        raise CheckpointError(str(folder), "holds no model", want=want)
     others = sorted(path.name for path in folder.iterdir())
     got = listed(others) if others else "an empty folder"
     raise CheckpointError(str(folder), "no weights", got=got, want=f"{WEIGHTS} or {INDEX}")
