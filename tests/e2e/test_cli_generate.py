@@ -14,6 +14,7 @@ from toys import toy_gpt2, toy_llama
 
 import orion_ane
 from orion_ane.cli.main import main
+from orion_ane.errors import BackendError
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,18 @@ def test_json_holds_what_the_contract_names(request, capfd, model, device):
     for key in ("text", "compile_ms", "prefill_ms", "ttft_ms", "decode_tokens_per_s", "target"):
         assert key in document
     assert document["numerics"] == {"cpu": "fp32", "emulator": "exact"}[device]
+
+
+def test_the_help_says_which_device_is_not_here(capfd):
+    with pytest.raises(BackendError, match="not available here"):
+        orion_ane.load("gpt2", device="ane")
+    _, out, _ = orion(capfd, "--help")
+    assert "ane is not in this version" in " ".join(out.split())
+
+
+def test_verifying_is_told_as_a_phase_of_its_own(capfd, gpt2):
+    _, _, err = orion(capfd, "--model", gpt2, "--prompt", "a", "--max-tokens", "2", "--verify")
+    assert re.search(r", verified in \d+ ms\n", err)
 
 
 def test_text_goes_to_stdout_and_the_rest_to_stderr(capfd, gpt2):
