@@ -13,12 +13,13 @@ import numpy as np
 
 from orion_ane.autodiff.taps import Pair
 from orion_ane.engine import Threads
-from orion_ane.errors import ConfigError, DataError
+from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.host.contraction import add_looked_up, contraction
 from orion_ane.host.loss import IGNORED, Loss, cross_entropy
 from orion_ane.models.decoder import MASKED, Decoder
 from orion_ane.nn.blocks import Precision
 from orion_ane.runtime.backend import Backend
+from orion_ane.train.fingerprint import fingerprint
 from orion_ane.train.layout import places, zeros
 from orion_ane.train.placed import Placed
 from orion_ane.train.stages import Stage, stages_of
@@ -152,6 +153,7 @@ class Network:
         )
         self._places = places(decoder)
         self._placed: list[Placed] = []
+        self._weighs: bytes | None = fingerprint(tensors)  # what the programs have; None is a mix
         weights = self._weights(tensors)
         try:
             for stage in stages:
@@ -189,8 +191,9 @@ class Network:
 
         Raises:
             DataError: a row of another length, or an id outside the vocabulary.
-            BackendError: a device failed.
+            BackendError: a device failed, or its programs have other weights than the masters.
         """
+        self._want_fresh(masters)
         spent = timings or Timings()
         total = Gradients(zeros(self.decoder))
         for batch in batches:
@@ -201,6 +204,7 @@ class Network:
 
     def loss(self, batches: Iterable[Batch], masters: Mapping[str, Array]) -> Gradients:
         """The sum of losses alone, nothing learnt: `arrays` is empty."""
+        self._want_fresh(masters)
         total = Gradients({})
         for batch in batches:
             self._check(batch)
@@ -216,9 +220,11 @@ class Network:
         Raises:
             BackendError: the device cannot, or has no room.
         """
+        self._weighs = None
         weights = self._weights(masters)
         for placed in self._placed:
             placed.renew(weights[self._of(placed.stage)])
+        self._weighs = fingerprint(masters)
 
     def close(self) -> None:
         """Unload every program."""
@@ -235,6 +241,18 @@ class Network:
         """The programs' weights in each precision that a stage has."""
         apart = {self.precision, self.head_precision}
         return {precision: self.decoder.weights(tensors, precision) for precision in apart}
+
+    def _want_fresh(self, masters: Mapping[str, Array]) -> None:
+        """Refuse to learn from programs that were made before the masters were."""
+        if self._weighs == fingerprint(masters):
+            return
+        got = "an update that failed midway" if self._weighs is None else "others"
+        raise BackendError(
+            "network",
+            "its programs do not have the weights that are learnt",
+            got=got,
+            hint="make it from a checkpoint's state, or renew it: nothing right would be learnt",
+        )
 
     def _check(self, batch: Batch) -> None:
         if batch.ids.shape != batch.targets.shape or batch.ids.shape[1:] != (self.lanes,):
