@@ -79,7 +79,8 @@ def test_a_text_without_weights_becomes_a_package(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("programs", "out"), "nothing to do"),
+        (("programs", "out"), "holds no model"),
+        (("broken.mlpackage", "b.mlpackage"), "nothing to do"),
         (("programs", "a.mlpackage", "--program", "other"), "no such program"),
         (("broken.mlpackage", "out"), "not an mlpackage"),
     ],

@@ -14,6 +14,7 @@ from toys import VOCAB, toy_gpt2, toy_llama
 
 import orion_ane
 from orion_ane.cli.main import main
+from orion_ane.models.weights import load_checkpoint
 from orion_ane.train.checkpoint import Checkpoints
 
 LINE = {
@@ -81,6 +82,37 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path, tales, capsys):
     assert "goes on after step 2" in said
     ends = [Checkpoints(tmp_path / name).newest().state.masters for name in "ab"]
     assert all(np.array_equal(array, ends[1][name]) for name, array in ends[0].items())
+
+
+@pytest.mark.parametrize("toy", [toy_llama, toy_gpt2])
+def test_a_trained_model_is_exported_and_has_what_was_learnt(toy, tmp_path, tales, capsys):
+    out = tmp_path / "out"
+    words = options(toy(tmp_path / "model"), tales)
+    lines, said = trained(capsys, *words, "--eval-data", tales, "--export", out)
+    assert f"written to {out}" in said
+    found = [lines[-1]["eval_loss"]]
+    again, _ = trained(capsys, *options(out, tales, 1), "--eval-data", tales, "--lr", "1e-30")
+    assert again[-1]["eval_loss"] == pytest.approx(found[0], rel=1e-6)
+    _, said = trained(capsys, *words, "--export", out, code=2)
+    assert "is there already" in said
+    assert "step 1" not in said
+
+
+def test_what_cannot_be_exported_is_refused_before_a_step(tmp_path, tales, capsys):
+    words = options(toy_gpt2(tmp_path / "model"), tales)
+    lines, said = trained(capsys, *words, "--export", tmp_path / "m.bin", code=2)
+    assert not lines
+    assert "llama2.c has Llama alone" in said
+
+
+def test_models_are_converted(tmp_path, capsys):
+    model = toy_llama(tmp_path / "model")
+    assert main(["convert", str(model), str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["family"] == "llama"
+    want, got = load_checkpoint(model), load_checkpoint(tmp_path / "out")
+    assert got.config == want.config
+    assert all(np.array_equal(got.tensors[name], array) for name, array in want.tensors.items())
+    assert main(["convert", str(model), str(tmp_path / "b"), "--replace"]) == 2
 
 
 def test_what_cannot_be_resumed_is_refused(tmp_path, tales, capsys):

@@ -1,4 +1,4 @@
-"""orion convert: between Core ML's `.mlpackage` and programs."""
+"""orion convert: between formats of models, and between Core ML's `.mlpackage` and programs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from orion_ane.cli.common import counted, say, show
 from orion_ane.errors import ConfigError
 from orion_ane.interop.coreml import read_package, write_package
 from orion_ane.mil.program import Program
+from orion_ane.models.weights import load_checkpoint
+from orion_ane.models.weights.export import export
 
 SUFFIX = ".mlpackage"
 EXAMPLE = """Examples:
@@ -22,6 +24,8 @@ EXAMPLE = """Examples:
   orion compile programs/main/model.mil --target m1 --out compiled/
 
   orion convert compiled/ model.mlpackage --program main
+
+  orion convert stories15M.bin stories15m/
 """
 
 
@@ -33,13 +37,18 @@ EXAMPLE = """Examples:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def convert(*, source: Path, out: Path, name: str | None, replace: bool, as_json: bool) -> int:
-    """Convert from or to an .mlpackage.
+    """Convert a model to another format, or from or to an .mlpackage.
 
-    SOURCE is an .mlpackage, whose functions become programs in the folder OUT as they are, for no
-    device: compile them for one next.  Or it is a MIL text, or a compiled folder, and OUT an
+    SOURCE is a model (a Hugging Face folder, a GGUF or a llama2.c file), and OUT a folder for
+    Hugging Face's format, or *.bin for llama2.c's; the numbers are written in fp32.
+
+    Or SOURCE is an .mlpackage, whose functions become programs in the folder OUT as they are, for
+    no device: compile them for one next.  Or it is a MIL text, or a compiled folder, and OUT an
     .mlpackage.  Needs the extra `coreml`.
     """
-    if (source.suffix == SUFFIX) == (out.suffix == SUFFIX):
+    if SUFFIX not in (source.suffix, out.suffix):
+        return _model(source, out, name, replace=replace, as_json=as_json)
+    if source.suffix == out.suffix:
         got = f"{source.name} to {out.name}"
         raise ConfigError("convert", "nothing to do", got=got, want=f"one of them *{SUFFIX}")
     if source.suffix == SUFFIX:
@@ -55,6 +64,22 @@ def convert(*, source: Path, out: Path, name: str | None, replace: bool, as_json
     if as_json:
         show(json.dumps({"out": str(out), "programs": found}, indent=2, ensure_ascii=False))
     say(counted(len(found), "program"))
+    return 0
+
+
+def _model(source: Path, out: Path, name: str | None, *, replace: bool, as_json: bool) -> int:
+    """A model in another format."""
+    for option, value in (("--program", name), ("--replace", replace)):
+        if value:
+            raise ConfigError(option, "not with a model", got=source.name, want=f"an *{SUFFIX}")
+    model = load_checkpoint(source)
+    notes = export(out, model.config, model.tensors, model.tokenizer)
+    for note in notes:
+        say(f"note: {note}")
+    if as_json:
+        found = {"out": str(out), "family": model.config.family, "tensors": len(model.tensors)}
+        show(json.dumps({**found, "notes": notes}, indent=2, ensure_ascii=False))
+    say(counted(len(model.tensors), "tensor"))
     return 0
 
 

@@ -81,6 +81,7 @@ FILE = click.Path(path_type=Path)
     help="Steps between checkpoints; 0: at the end alone.",
 )
 @click.option("--resume", is_flag=True, help="Go on from the newest good checkpoint.")
+@click.option("--export", type=FILE, help="Write the model: a folder, or *.bin for llama2.c.")
 @click.option("--eval-data", multiple=True, type=FILE, help="Held-out text, read at the end.")
 @click.option("--log-file", type=FILE, help="Add each step's JSON line to this file.")
 @click.option("--max-minutes", type=float, help="Begin no step after so long.")
@@ -110,7 +111,12 @@ def train(
         for note in prepared.notes:
             say(f"note: {note}")
         try:
-            return _follow(prepared, log, as_json=as_json)
+            code = _follow(prepared, log, as_json=as_json)
+            if (path := asked["export"]) is not None:
+                for note in prepared.export(path):
+                    say(f"note: {note}")
+                say(f"written to {path}")
+            return code
         finally:
             prepared.loop.trainer.close()
 

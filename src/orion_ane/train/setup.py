@@ -12,7 +12,8 @@ from orion_ane.host.adamw import AdamW
 from orion_ane.host.schedule import Schedule, Shape
 from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import find
-from orion_ane.models.weights import Checkpoint, load_checkpoint
+from orion_ane.models.weights import Checkpoint, TokenizerSource, load_checkpoint
+from orion_ane.models.weights.export import export, want_exportable
 from orion_ane.runtime.backend import Backend
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.text import Tokenizer
@@ -52,6 +53,7 @@ class Request:
     checkpoint_dir: Path | None = None
     save_every: int = 0
     resume: bool = False
+    export: Path | None = None
     eval_data: tuple[Path, ...] = ()
     max_minutes: float | None = None
     seed: int = 0
@@ -66,11 +68,18 @@ class Prepared:
         loop: the steps that are left.
         held_out: what its losses are measured on besides; None where nothing was asked for.
         notes: for people: what was passed over, and where it goes on.
+        tokenizer: where the model's comes from.
     """
 
     loop: Loop
     held_out: Windows | None
     notes: list[str]
+    tokenizer: TokenizerSource | None = None
+
+    def export(self, path: Path) -> list[str]:
+        """Write the model as it is now; see `models.weights.export`."""
+        trainer = self.loop.trainer
+        return export(path, trainer.decoder.config, trainer.state.masters, self.tokenizer)
 
     def evaluation(self) -> Evaluation | None:
         """The loss over the held-out text, as the model is now."""
@@ -100,6 +109,8 @@ def prepare(request: Request, *, device: str = "auto", **options: Any) -> Prepar
     checkpoints, saved, notes = _checkpoints(request)
     source = load_checkpoint(find(request.model))
     config, tokenizer = source.config, _tokenizer(source)
+    if request.export is not None:
+        want_exportable(request.export, config)
     seq = request.seq if request.seq is not None else min(LONGEST, config.context)
     windows = Windows(read_tokens(request.data, tokenizer, config.vocab), seq)
     held_out = None
@@ -123,7 +134,8 @@ def prepare(request: Request, *, device: str = "auto", **options: Any) -> Prepar
         threads=request.threads,
     )
     notes.append(f"updates: {trainer.updates.name} ({trainer.updates.why})")
-    return Prepared(Loop(trainer, batches, plan, checkpoints=checkpoints), held_out, notes)
+    loop = Loop(trainer, batches, plan, checkpoints=checkpoints)
+    return Prepared(loop, held_out, notes, source.tokenizer)
 
 
 def _recipe(request: Request) -> Recipe:

@@ -93,7 +93,7 @@ def load_hf(folder: Path) -> Checkpoint:
         raise CheckpointError(str(folder), "config.json is missing")
     generation = read_json(generation_path) if generation_path.is_file() else {}
     config = from_hf(str(config_path), read_json(config_path), generation)
-    wanted = _entries(config.model)
+    wanted = hf_entries(config.model)
     stored = _stored(files, {HEAD, *(entry.name for entry in wanted)})
     ignored = {name for name in stored if BUFFERS.fullmatch(name)}
     where = str(next(iter(files))) if len(files) == 1 else str(folder)
@@ -110,9 +110,15 @@ def load_hf(folder: Path) -> Checkpoint:
 
 
 def tokenizer_files(folder: Path) -> TokenizerFiles | None:
-    """The tokenizer files of a folder, or None where no vocabulary is among them."""
+    """The tokenizer files of a folder, or None where no vocabulary is among them.
+
+    Where there are none of Hugging Face's, the only `tok*.bin` is one of llama2.c's.
+    """
     found = {name: folder / name for name in TOKENIZER_FILES if (folder / name).is_file()}
-    return TokenizerFiles("huggingface", found) if VOCABULARIES & set(found) else None
+    if VOCABULARIES & set(found):
+        return TokenizerFiles("huggingface", found)
+    theirs = list(folder.glob("tok*.bin"))
+    return TokenizerFiles("llama2c", {theirs[0].name: theirs[0]}) if len(theirs) == 1 else None
 
 
 def _weight_files(folder: Path) -> dict[Path, set[str] | None]:
@@ -227,7 +233,7 @@ def _drop_tied_head(where: str, config: HFConfig, stored: Mapping[str, Stored]) 
     return True
 
 
-def _entries(config: ModelConfig) -> list[Entry]:
+def hf_entries(config: ModelConfig) -> list[Entry]:
     """What the files must hold, by names without prefixes."""
     if isinstance(config, LlamaConfig):
         return entries(config, LLAMA_NAMES, layer="layers.{}.", ways={})

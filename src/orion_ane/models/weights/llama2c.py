@@ -37,7 +37,7 @@ def load_llama2c(path: Path) -> Checkpoint:
     except OSError as error:
         raise CheckpointError(where, f"cannot be read ({error.strerror})") from error
     config = _config(where, header)
-    want = HEADER.size + 4 * sum(prod(shape) for _, shape in _layout(config))
+    want = HEADER.size + 4 * sum(prod(shape) for _, shape in layout(config))
     if size != want:
         what = "cut short" if size < want else "longer than its header says"
         raise CheckpointError(where, what, got=f"{size} bytes", want=want)
@@ -92,7 +92,7 @@ def _config(where: str, header: bytes) -> LlamaConfig:
     )
 
 
-def _layout(config: LlamaConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+def layout(config: LlamaConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The file's tensors in their order, by canonical name, those of layers stacked.
 
     Two rotary tables [T, D/2], which run.c skips too, are called "".
@@ -112,7 +112,7 @@ def _tensors(config: LlamaConfig, numbers: Array) -> dict[str, Array]:
     found: dict[str, Array] = {}
     turned = {"wq": config.heads, "wk": config.kv_heads}
     at = 0
-    for name, shape in _layout(config):
+    for name, shape in layout(config):
         array = numbers[at : at + prod(shape)].reshape(shape)
         at += array.size
         if name in ORDER:

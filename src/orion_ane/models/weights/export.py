@@ -1,0 +1,248 @@
+"""Models out: a Hugging Face folder, or a llama2.c file; both are read back as what they were."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from orion_ane.artefacts.atomic import flush_folder, folder_beside, write_file
+from orion_ane.errors import ConfigError
+from orion_ane.host.rope import Rope
+from orion_ane.host.rope import tables as rope_tables
+from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
+from orion_ane.models.weights.checkpoint import TokenizerFiles, TokenizerSource
+from orion_ane.models.weights.hf import HEAD, WEIGHTS, hf_entries
+from orion_ane.models.weights.llama2c import FIELDS, HEADER, ORDER, layout
+from orion_ane.models.weights.tensors import as_is, to_interleaved
+from orion_ane.types import Array
+
+LLAMA2C = ".bin"
+BESIDE = "chat_template.jinja"  # belongs to a tokenizer, without being one of its files
+
+
+def export(
+    path: Path,
+    config: ModelConfig,
+    tensors: Mapping[str, Array],
+    tokenizer: TokenizerSource | None = None,
+) -> list[str]:
+    """Write a model in fp32: `*.bin` is a llama2.c file, any other path a Hugging Face folder.
+
+    It is on the disk, whole, when this returns.  Files of a tokenizer are copied as they are.
+
+    Args:
+        path: must not be there.
+        config: the model.
+        tensors: its canonical tensors.
+        tokenizer: where its tokenizer comes from.
+
+    Returns:
+        What a reader will miss, for people; nothing as a rule.
+
+    Raises:
+        ConfigError: something is there already, or the format cannot say what the model is.
+    """
+    want_exportable(path, config)
+    if isinstance(config, LlamaConfig) and path.suffix == LLAMA2C:
+        return _llama2c(path, config, tensors, tokenizer)
+    document = to_hf(config)
+    files = tokenizer.files if isinstance(tokenizer, TokenizerFiles) else {}
+    with folder_beside(path) as made:
+        _write_json(made / "config.json", document)
+        ends = {name: document[name] for name in ("bos_token_id", "eos_token_id")}
+        if any(end is not None for end in ends.values()):
+            _write_json(made / "generation_config.json", ends)
+        save_file(_hf_tensors(config, tensors), made / WEIGHTS, metadata={"format": "pt"})
+        _flush(made / WEIGHTS)
+        for name, file in _with_template(files).items():
+            write_file(made / name, file.read_bytes())
+    return _missed(tokenizer)
+
+
+def want_exportable(path: Path, config: ModelConfig) -> None:
+    """Refuse what `export` would, before there is anything to write.
+
+    Raises:
+        ConfigError: something is there already, or the format cannot say what the model is.
+    """
+    if path.suffix == LLAMA2C:
+        _want_llama2c(str(path), config)
+        if path.exists():
+            raise ConfigError(str(path), "is there already", hint="give another name")
+        return
+    to_hf(config)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(str(path), "is there already", hint="give another folder")
+
+
+def to_hf(config: ModelConfig) -> dict[str, Any]:
+    """The config.json of a model.
+
+    Raises:
+        ConfigError: rotary frequencies that config.json has no word for.
+    """
+    ends = list(config.eos_ids)
+    found: dict[str, Any] = {
+        "model_type": config.family,
+        "torch_dtype": "float32",
+        "vocab_size": config.vocab,
+        "bos_token_id": config.bos_id,
+        "eos_token_id": ends[0] if len(ends) == 1 else ends or None,
+    }
+    if isinstance(config, GPT2Config):
+        return found | {
+            "architectures": ["GPT2LMHeadModel"],
+            "n_positions": config.context,
+            "n_embd": config.dim,
+            "n_layer": config.layers,
+            "n_head": config.heads,
+            "n_inner": config.hidden,
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": config.norm_eps,
+            "tie_word_embeddings": True,
+        }
+    return found | {
+        "architectures": ["LlamaForCausalLM"],
+        "max_position_embeddings": config.context,
+        "hidden_size": config.dim,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "intermediate_size": config.hidden,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.norm_eps,
+        "tie_word_embeddings": config.tied,
+        **_rope(config.rope),
+    }
+
+
+def _rope(rope: Rope) -> dict[str, Any]:
+    if rope.kind == "factors":
+        hint = "they come from a GGUF file; take the model it was made from"
+        raise ConfigError("config.json", "has no word for a factor of each frequency", hint=hint)
+    if rope.kind == "default":
+        return {"rope_theta": rope.theta}
+    scaling = {"rope_type": rope.kind, **dict(rope.parameters)}
+    return {"rope_theta": rope.theta, "rope_scaling": scaling}
+
+
+def _hf_tensors(config: ModelConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """By Hugging Face's names; what it keeps [in, out], or fused, is put so."""
+    prefix = "transformer." if isinstance(config, GPT2Config) else "model."
+    found = {}
+    for entry in hf_entries(config):
+        arrays = [np.asarray(tensors[name], np.float32) for name in entry.gives]
+        is_moved = entry.convert is not as_is
+        array = np.concatenate([a.T for a in arrays], axis=-1) if is_moved else arrays[0]
+        name = entry.name if entry.name == HEAD else prefix + entry.name
+        found[name] = np.ascontiguousarray(array)
+    return found
+
+
+def _with_template(files: Mapping[str, Path]) -> dict[str, Path]:
+    """The files, and the chat template that lies beside them."""
+    found = dict(files)
+    for file in files.values():
+        if (template := file.parent / BESIDE).is_file():
+            found[BESIDE] = template
+    return found
+
+
+def _missed(tokenizer: TokenizerSource | None) -> list[str]:
+    match tokenizer:
+        case TokenizerFiles(kind="huggingface"):
+            return []
+        case TokenizerFiles():
+            return ["the tokenizer is llama2.c's: this package reads it, transformers does not"]
+        case None:
+            return ["the model has no tokenizer: none was written"]
+    return ["the tokenizer stands in a GGUF file and was not written: copy one beside the model"]
+
+
+def _llama2c(
+    path: Path,
+    config: LlamaConfig,
+    tensors: Mapping[str, Array],
+    tokenizer: TokenizerSource | None,
+) -> list[str]:
+    """One file, the tokenizer's beside it."""
+    is_theirs = isinstance(tokenizer, TokenizerFiles) and tokenizer.kind == "llama2c"
+    files = tokenizer.files if isinstance(tokenizer, TokenizerFiles) and is_theirs else {}
+    copies = {path.parent / name: file.read_bytes() for name, file in files.items()}
+    for to, data in copies.items():
+        if to.exists() and not (to.is_file() and to.read_bytes() == data):
+            raise ConfigError(str(to), "is another tokenizer", hint="give another folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for to, data in copies.items():
+        if not to.exists():
+            write_file(to, data)
+    half = path.with_name(f".{path.name}.half")
+    half.unlink(missing_ok=True)  # what a killed process left
+    try:
+        write_file(half, _llama2c_bytes(config, tensors))
+        half.rename(path)
+    finally:
+        half.unlink(missing_ok=True)
+    flush_folder(path.parent)
+    return [] if is_theirs else ["no tokenizer of llama2.c's was there to lie beside it"]
+
+
+def _want_llama2c(where: str, config: ModelConfig) -> None:
+    """Refuse a model that the header cannot describe."""
+    hint = "give a folder: Hugging Face's format has a word for it"
+    if not isinstance(config, LlamaConfig):
+        raise ConfigError(where, "llama2.c has Llama alone", got=config.family, hint=hint)
+    for what, got, want in (
+        ("head_dim", config.head_dim, config.dim // config.heads),
+        ("norm_eps", config.norm_eps, 1e-5),
+        ("rope", config.rope, Rope()),
+    ):
+        if got != want:
+            raise ConfigError(where, f"llama2.c has one {what}", got=got, want=want, hint=hint)
+
+
+def _llama2c_bytes(config: LlamaConfig, tensors: Mapping[str, Array]) -> bytearray:
+    sizes = {name: getattr(config, name) for name in FIELDS}
+    sizes["vocab"] *= 1 if config.tied else -1
+    data = bytearray(HEADER.size + 4 * sum(prod(shape) for _, shape in layout(config)))
+    HEADER.pack_into(data, 0, *sizes.values())
+    numbers = np.frombuffer(data, "<f4", offset=HEADER.size)
+    turned = {"wq": config.heads, "wk": config.kv_heads}
+    at = 0
+    for name, shape in layout(config):
+        array = numbers[at : at + prod(shape)].reshape(shape)
+        at += array.size
+        if name in ORDER:
+            for i, one in enumerate(array):
+                rows = np.asarray(tensors[f"layers.{i}.{name}"], np.float32)
+                one[...] = to_interleaved(rows, turned[name]) if name in turned else rows
+        elif name:
+            array[...] = tensors[name]
+        else:  # cos and sin by position, which run.c computes anew
+            half = config.head_dim // 2
+            found = rope_tables(
+                np.arange(config.context),
+                config.rope,
+                head_dim=config.head_dim,
+                context=config.context,
+            )
+            array[...] = [table[:half].T for table in found]
+    return data
+
+
+def _write_json(path: Path, document: Mapping[str, Any]) -> None:
+    said = {name: value for name, value in document.items() if value is not None}
+    write_file(path, json.dumps(said, indent=2).encode())
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
