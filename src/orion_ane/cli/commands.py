@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from orion_ane.cli.bench import bench
 from orion_ane.cli.check import check
 from orion_ane.cli.compile import compile_
 from orion_ane.cli.convert import convert
@@ -24,5 +25,5 @@ def orion() -> None:
     """Language models on Apple's Neural Engine, and the very same programs anywhere."""
 
 
-for command in (generate, train, rules, check, opt, diff, compile_, run, convert):
+for command in (generate, train, rules, check, opt, diff, compile_, run, convert, bench):
     orion.add_command(command)

@@ -1,0 +1,133 @@
+"""PyTorch as one would write it: a Llama with a cache, random weights; and single products."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from _protocol import NotToBeHadError, Rates
+
+LEAST_S = 0.05
+
+
+def prepare(work: dict[str, Any], dtype_name: str) -> tuple[str, Callable[[], Rates]]:
+    """A run of the model, or of the products."""
+    import torch
+
+    torch.set_num_threads(work["threads"])
+    torch.manual_seed(0)
+    dtype = getattr(torch, dtype_name)
+    what = f"torch {torch.__version__} eager, {dtype}"
+    if work["what"] == "products":
+        return what, _products(torch, work["products"], dtype)
+    if work["config"]["family"] != "llama":
+        raise NotToBeHadError("it has a Llama only")
+    return what, _inference(torch, work, dtype)
+
+
+def _products(torch: Any, sizes: dict[str, list[int]], dtype: Any) -> Callable[[], Rates]:
+    """Those rows whose element type this is; rates as in ours: GB/s of weights, or G products/s."""
+    prefix = {torch.float32: "fp32", torch.float16: "fp16"}.get(dtype)
+    made = {
+        row: (torch.randn(o, k).to(dtype), torch.randn(s, k).to(dtype), s)
+        for row, (o, k, s) in sizes.items()
+        if row.split()[0] == prefix
+    }
+    if not made:
+        raise NotToBeHadError(f"no product is in {dtype}")
+    linear = torch.nn.functional.linear
+
+    @torch.inference_mode()
+    def once() -> Rates:
+        found = {}
+        for row, (w, x, s) in made.items():
+            linear(x, w)
+            times, start = 0, time.perf_counter()
+            while (taken := time.perf_counter() - start) < LEAST_S:
+                linear(x, w)
+                times += 1
+            amount = w.nbytes if s == 1 else w.numel() * s
+            found[row] = amount * times / taken / 1e9
+        return found
+
+    return once
+
+
+def _inference(torch: Any, work: dict[str, Any], dtype: Any) -> Callable[[], Rates]:
+    model = _Llama(torch, work["config"], dtype)
+    ids = torch.tensor(work["ids"])
+
+    @torch.inference_mode()
+    def once() -> Rates:
+        room = len(ids) + work["new"]
+        start = time.perf_counter()
+        cache = model.cache(room)
+        logits = model.run(ids, 0, cache)
+        middle = time.perf_counter()
+        for i in range(work["new"]):
+            logits = model.run(logits.argmax().reshape(1), len(ids) + i, cache)
+        end = time.perf_counter()
+        return {"prefill": len(ids) / (middle - start), "decode": work["new"] / (end - middle)}
+
+    return once
+
+
+class _Llama:
+    def __init__(self, torch: Any, shape: dict[str, Any], dtype: Any) -> None:
+        self.torch, self.shape, self.dtype = torch, shape, dtype
+        c, f, d = shape["dim"], shape["hidden"], shape["head_dim"]
+        q, kv = shape["heads"] * d, shape["kv_heads"] * d
+
+        def draw(*size: int) -> Any:
+            return (torch.randn(*size) * 0.02).to(dtype)
+
+        self.embed = draw(shape["vocab"], c)
+        self.head = self.embed if shape["tied"] else draw(shape["vocab"], c)
+        self.layers = [
+            {
+                "wq": draw(q, c), "wk": draw(kv, c), "wv": draw(kv, c), "wo": draw(c, q),
+                "w1": draw(f, c), "w3": draw(f, c), "w2": draw(c, f),
+                "g1": torch.ones(c, dtype=dtype), "g2": torch.ones(c, dtype=dtype),
+            }
+            for _ in range(shape["layers"])
+        ]  # fmt: skip
+        self.norm = torch.ones(c, dtype=dtype)
+        angles = torch.outer(
+            torch.arange(shape["context"]), 10000.0 ** (-torch.arange(0, d, 2) / d)
+        )
+        self.cos = torch.cat([angles.cos()] * 2, -1).to(dtype)
+        self.sin = torch.cat([angles.sin()] * 2, -1).to(dtype)
+
+    def cache(self, room: int) -> list[tuple[Any, Any]]:
+        """Keys and values of each layer, room for that many positions."""
+        size = (self.shape["kv_heads"], room, self.shape["head_dim"])
+        new = self.torch.zeros
+        return [(new(size, dtype=self.dtype), new(size, dtype=self.dtype)) for _ in self.layers]
+
+    def run(self, ids: Any, at: int, cache: list[tuple[Any, Any]]) -> Any:
+        """The logits after the last of the ids, which stand at position `at` and on."""
+        functional, shape = self.torch.nn.functional, self.shape
+        linear, c, n = functional.linear, (shape["dim"],), len(ids)
+        cos, sin = self.cos[at : at + n], self.sin[at : at + n]
+        x = self.embed[ids]
+        for w, (k_all, v_all) in zip(self.layers, cache, strict=True):
+            h = functional.rms_norm(x, c, w["g1"], 1e-5)
+            q, k, v = (self._heads(linear(h, w[name])) for name in ("wq", "wk", "wv"))
+            q, k = q * cos + self._turned(q) * sin, k * cos + self._turned(k) * sin
+            k_all[:, at : at + n], v_all[:, at : at + n] = k, v
+            seen = [t[None, :, : at + n] for t in (k_all, v_all)]
+            y = functional.scaled_dot_product_attention(
+                q[None], *seen, is_causal=n > 1, enable_gqa=True
+            )
+            x = x + linear(y[0].transpose(0, 1).reshape(n, -1), w["wo"])
+            h = functional.rms_norm(x, c, w["g2"], 1e-5)
+            x = x + linear(functional.silu(linear(h, w["w1"])) * linear(h, w["w3"]), w["w2"])
+        return linear(functional.rms_norm(x[-1:], c, self.norm, 1e-5), self.head)
+
+    def _heads(self, x: Any) -> Any:
+        return x.view(x.shape[0], -1, self.shape["head_dim"]).transpose(0, 1)
+
+    def _turned(self, x: Any) -> Any:
+        half = x.shape[-1] // 2
+        return self.torch.cat((-x[..., half:], x[..., :half]), -1)

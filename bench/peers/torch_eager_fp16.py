@@ -1,0 +1,9 @@
+"""A peer: torch eager in fp16."""
+
+from functools import partial
+
+from _protocol import serve
+from _torch_eager import prepare
+
+if __name__ == "__main__":
+    serve(partial(prepare, dtype_name="float16"))

@@ -1,0 +1,202 @@
+"""orion bench: how fast this machine is, beside its memory, a baseline and peers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from orion_ane.bench import baseline as baselines
+from orion_ane.bench import inference as inference_bench
+from orion_ane.bench import kernels as kernels_bench
+from orion_ane.bench.harness import Row, load
+from orion_ane.bench.peers import Peer, find, started
+from orion_ane.bench.shapes import SHAPES, random_checkpoint
+from orion_ane.cli.common import model_options, say, show
+from orion_ane.engine.threads import processors
+from orion_ane.errors import ConfigError
+from orion_ane.generate.model import Model, Stored
+from orion_ane.generate.model import load as load_model
+from orion_ane.runtime.portable import NumericsName
+from orion_ane.runtime.registry import backend
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+FILE = "orion-bench.json"
+
+EXAMPLE = """Examples:
+
+  orion bench inference --model smollm2-135m --against transformers_fp32
+
+  orion bench kernels --save-baseline before.json
+"""
+
+
+def bench_options(command: Command) -> Command:
+    """Add the options of every benchmark."""
+    options = [
+        click.option(
+            "--runs",
+            type=click.IntRange(min=1),
+            default=9,
+            show_default=True,
+            help="Rounds; in each, everything runs once.",
+        ),
+        click.option(
+            "--against",
+            multiple=True,
+            metavar="PEER",
+            help="Another engine, by its script: a name in bench/peers, or a file; repeatable.",
+        ),
+        click.option(
+            "--baseline",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Rows to hold these against: exit status 1 where one is over 15 % slower.",
+        ),
+        click.option(
+            "--save-baseline",
+            type=click.Path(dir_okay=False, path_type=Path),
+            is_flag=False,
+            flag_value=Path(FILE),
+            metavar="[FILE]",
+            help=f"Keep the rows, by default in {FILE}, in the place of older ones.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(epilog=EXAMPLE)
+def bench() -> None:
+    """Measure speed.
+
+    Each row is a rate, the median of interleaved runs; ratios, which come first, are taken round by
+    round.  Times are of the clock on the wall, so what else runs on the machine shows.
+    """
+
+
+@bench.command()
+@bench_options
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
+def kernels(*, runs: int, against: tuple[str, ...], threads: int | None, **told: Any) -> int:
+    """Measure products, the emulator's exact arithmetic and rounding."""
+    scripts = [find(name) for name in against]
+    work = {**kernels_bench.PEERS_WORK, "threads": threads or processors()}
+    with started(scripts, work) as (peers, notes):
+        _introduce(peers, notes)
+        rows = kernels_bench.measure(peers, runs=runs, threads=threads).rows()
+    return _tell(rows, peers, notes, **told)
+
+
+@bench.command()
+@model_options
+@click.option(
+    "--numerics",
+    type=click.Choice(["exact", "fp16", "fp32"]),
+    help="How the device computes.  [default: exact on the emulator, fp32 on cpu]",
+)
+@click.option(
+    "--prompt-tokens", type=click.IntRange(min=1), default=256, show_default=True,
+    help="Tokens that are read at once.",
+)  # fmt: skip
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=32, show_default=True,
+    help="Tokens that follow one by one.",
+)  # fmt: skip
+@bench_options
+def inference(
+    *,
+    model: str | None,
+    device: str,
+    weights: Stored,
+    numerics: NumericsName | None,
+    threads: int | None,
+    prompt_tokens: int,
+    max_tokens: int,
+    runs: int,
+    against: tuple[str, ...],
+    **told: Any,
+) -> int:
+    """Measure the reading of a prompt, and decoding after it.
+
+    The model may also be llama-110m or gpt2-124m: such a shape with random weights.
+    """
+    if model is None:
+        raise ConfigError("--model", "not given", want=f"a model, {' or '.join(SHAPES)}")
+    scripts = [find(name) for name in against]
+    with _loaded(model, device, weights, numerics, threads) as found:
+        sizes = {"prompt": prompt_tokens, "new": max_tokens}
+        inference_bench.check_room(found.config, **sizes)
+        many = threads or processors()
+        work = inference_bench.peers_work(found.config, **sizes, origin=found.origin, threads=many)
+        say(
+            f"model: {found.origin} on {found.device}, numerics {found.numerics}, weights {weights}"
+        )
+        with started(scripts, work) as (peers, notes):
+            _introduce(peers, notes)
+            samples = inference_bench.measure(found, peers, **sizes, runs=runs, threads=threads)
+    return _tell(samples.rows(), peers, notes, **told)
+
+
+def _loaded(
+    model: str, device: str, weights: Stored, numerics: NumericsName | None, threads: int | None
+) -> Model:
+    """A real model, or a shape with random weights."""
+    if model not in SHAPES:
+        return load_model(model, device=device, weights=weights, numerics=numerics, threads=threads)
+    options: dict[str, Any] = {"threads": threads}
+    if numerics is not None:
+        options["numerics"] = numerics
+    checkpoint = random_checkpoint(SHAPES[model], model)
+    return Model(checkpoint, backend=backend(device, **options), weights=weights, threads=threads)
+
+
+def _introduce(peers: list[Peer], notes: list[str]) -> None:
+    for peer in peers:
+        say(f"peer {peer.name}: {peer.what}")
+    for note in notes:
+        say(f"note: {note}")
+
+
+def _tell(
+    rows: list[Row],
+    peers: list[Peer],
+    notes: list[str],
+    *,
+    baseline: Path | None,
+    save_baseline: Path | None,
+    as_json: bool,
+) -> int:
+    """Print the rows, and hold them against a baseline; the exit code."""
+    found = None if baseline is None else baselines.compare(baseline, rows)
+    if as_json:
+        document: dict[str, Any] = {"rows": [row.document() for row in rows], "load": load()}
+        document["peers"] = {peer.name: peer.what for peer in peers}
+        document["not_to_be_had"] = notes
+        document["slower"] = [] if found is None else [str(row) for row in found.slower]
+        show(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        _print(rows)
+    if found is not None:
+        for name in found.missing:
+            say(f"note: the baseline has {name}, which was not measured now")
+        for slower in found.slower:
+            say(f"slower: {slower}")
+    if save_baseline is not None:
+        baselines.save(save_baseline, rows)
+    return 1 if found is not None and found.slower else 0
+
+
+def _print(rows: list[Row]) -> None:
+    width = max(len(row.name) for row in rows)
+    show(f"{rows[0].machine}; {rows[0].runs} runs; load {load()}")
+    show(f"{'':{width}} {'median':>9} {'p10':>9} {'p90':>9}")
+    for row in rows:
+        figures = " ".join(f"{x:>9.4g}" for x in (row.median, row.p10, row.p90))
+        show(f"{row.name:{width}} {figures} {row.unit}")
