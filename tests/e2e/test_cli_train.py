@@ -98,6 +98,23 @@ def test_a_trained_model_is_exported_and_has_what_was_learnt(toy, tmp_path, tale
     assert "step 1" not in said
 
 
+@pytest.mark.parametrize("toy", [toy_llama, toy_gpt2])
+def test_a_new_model_learns_from_nothing(toy, tmp_path, tales, capsys):
+    shape = (toy(tmp_path / "other") / "config.json").rename(tmp_path / "shape.json")
+    words = options(toy(tmp_path / "model"), tales, 20)
+    new = ["--from-scratch", shape, "--export", tmp_path / "out"]
+    lines, _ = trained(capsys, *words, *new, "--eval-data", tales)
+    assert lines[0]["loss"] == pytest.approx(math.log(VOCAB), abs=0.05)  # it knows nothing
+    assert lines[-1]["eval_loss"] < math.log(VOCAB) - 1.5
+    again, _ = trained(capsys, *words, "--from-scratch", shape, "--seed", "1")
+    assert again[0]["loss"] != lines[0]["loss"]
+    assert load_checkpoint(tmp_path / "out").tokenizer is not None
+    _, said = trained(capsys, *words[2:], "--from-scratch", shape, code=2)
+    assert "text, and the model has no tokenizer" in said
+    _, said = trained(capsys, *words[2:], code=2)
+    assert "--model: not given" in said
+
+
 def test_what_cannot_be_exported_is_refused_before_a_step(tmp_path, tales, capsys):
     words = options(toy_gpt2(tmp_path / "model"), tales)
     lines, said = trained(capsys, *words, "--export", tmp_path / "m.bin", code=2)

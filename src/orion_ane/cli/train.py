@@ -16,9 +16,11 @@ from orion_ane.errors import ConfigError
 from orion_ane.train.loop import line_of, summary_of
 from orion_ane.train.setup import Prepared, Request, prepare
 
-EXAMPLE = """Example:
+EXAMPLE = """Examples:
 
   orion train --model stories260k --data tales.txt --steps 300 --seq 128 --checkpoint-dir run/
+
+  orion train --from-scratch config.json --model gpt2 --data tales.txt --steps 1000 --export new/
 """
 PAUSE_S = 1.0  # between lines for people
 FILE = click.Path(path_type=Path)
@@ -37,6 +39,11 @@ FILE = click.Path(path_type=Path)
     required=True,
     type=FILE,
     help="Text, .jsonl, or a token file (.bin, .u16, .u32); repeatable.",
+)
+@click.option(
+    "--from-scratch",
+    metavar="CONFIG.json|NAME",
+    help="Train a new model of that shape; --model then names whose tokenizer it has.",
 )
 @click.option("--steps", type=int, required=True, help="The total, also on resume.")
 @click.option("--batch", type=int, default=8, show_default=True, help="Rows of a microbatch.")
@@ -85,7 +92,9 @@ FILE = click.Path(path_type=Path)
 @click.option("--eval-data", multiple=True, type=FILE, help="Held-out text, read at the end.")
 @click.option("--log-file", type=FILE, help="Add each step's JSON line to this file.")
 @click.option("--max-minutes", type=float, help="Begin no step after so long.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the data.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of the data's order and of a new model."
+)
 def train(
     *,
     model: str | None,
@@ -95,13 +104,11 @@ def train(
     log_file: Path | None,
     **asked: Any,
 ) -> int:
-    """Train a model further on text.
+    """Train a model further on text, or a new one.
 
     With --json each step is a line on standard output, the last one of type summary.  Ctrl-C ends
     with the step in hand, and saves.
     """
-    if model is None:
-        raise ConfigError("--model", "not given", want="a model to train further")
     if target is not None and device != "emulator":
         raise ConfigError("--target", f"not with device {device}", want="--device emulator")
     asked |= {"data": tuple(asked["data"]), "eval_data": tuple(asked["eval_data"])}

@@ -12,6 +12,7 @@ from orion_ane.host.adamw import AdamW
 from orion_ane.host.schedule import Schedule, Shape
 from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import find
+from orion_ane.models.scratch import from_scratch
 from orion_ane.models.weights import Checkpoint, TokenizerSource, load_checkpoint
 from orion_ane.models.weights.export import export, want_exportable
 from orion_ane.runtime.backend import Backend
@@ -38,9 +39,10 @@ have them, from 1,024 they overflow."""
 class Request:
     """What `orion train` is asked for; its help says what each means."""
 
-    model: str
+    model: str | None
     data: tuple[Path, ...]
     steps: int
+    from_scratch: str | None = None
     batch: int = 8
     seq: int | None = None
     grad_accum: int = 1
@@ -107,7 +109,7 @@ def prepare(request: Request, *, device: str = "auto", **options: Any) -> Prepar
     plan = Plan(request.grad_accum, request.save_every, request.max_minutes)
     recipe = _recipe(request)
     checkpoints, saved, notes = _checkpoints(request)
-    source = load_checkpoint(find(request.model))
+    source = _source(request)
     config, tokenizer = source.config, _tokenizer(source)
     if request.export is not None:
         want_exportable(request.export, config)
@@ -136,6 +138,22 @@ def prepare(request: Request, *, device: str = "auto", **options: Any) -> Prepar
     notes.append(f"updates: {trainer.updates.name} ({trainer.updates.why})")
     loop = Loop(trainer, batches, plan, checkpoints=checkpoints)
     return Prepared(loop, held_out, notes, source.tokenizer)
+
+
+def _source(request: Request) -> Checkpoint:
+    """What is to be trained; beside a new model, `model` is where its tokenizer comes from."""
+    if request.from_scratch is None:
+        if request.model is None:
+            hint = "give --model to train one further, or --from-scratch"
+            raise ConfigError("--model", "not given", hint=hint)
+        return load_checkpoint(find(request.model))
+    made = from_scratch(request.from_scratch, seed=request.seed)
+    if request.model is None:
+        return made
+    other = load_checkpoint(find(request.model))
+    if other.tokenizer is None:
+        raise ConfigError("--model", "has no tokenizer", got=other.origin)
+    return replace(made, tokenizer=other.tokenizer)
 
 
 def _recipe(request: Request) -> Recipe:
