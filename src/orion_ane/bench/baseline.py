@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orion_ane.bench.harness import RATIO, Row
+from orion_ane.bench.harness import RATIO, Row, machine
 from orion_ane.errors import ConfigError, DataError
 
 ALLOWED = 0.15
@@ -52,35 +52,35 @@ def save(path: Path, rows: Iterable[Row]) -> None:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a baseline.
+    """The rows of a baseline of this machine.
 
     Raises:
+        ConfigError: it was measured on another machine.
         DataError: the file holds none.
     """
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-        return [_read(row) for row in rows]
+        rows = [_read(row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
     except (ValueError, KeyError, TypeError) as error:
         want = "what --save-baseline writes"
         raise DataError(str(path), "not a baseline", got=repr(error)[:200], want=want) from error
+    here = machine()
+    if elsewhere := [row.machine for row in rows if row.machine != here]:
+        hint = "--save-baseline writes one of this machine"
+        got = elsewhere[0]
+        raise ConfigError(str(path), "measured on another machine", got=got, want=here, hint=hint)
+    return rows
 
 
-def compare(path: Path, rows: Iterable[Row]) -> Comparison:
+def compare(old: Iterable[Row], rows: Iterable[Row]) -> Comparison:
     """Hold new rows against those of a baseline.
 
     Raises:
-        ConfigError: it was measured on another machine, or of something else.
-        DataError: the file holds no baseline.
+        ConfigError: it was measured of something else.
     """
-    old, new = read(path), {row.name: row for row in rows}
-    here = {row.machine for row in new.values()}
-    if elsewhere := [row.machine for row in old if row.machine not in here]:
-        hint = "--save-baseline writes one of this machine"
-        got, want = elsewhere[0], ", ".join(here)
-        raise ConfigError(str(path), "measured on another machine", got=got, want=want, hint=hint)
+    new = {row.name: row for row in rows}
     pairs = [(row, new[row.name]) for row in old if row.name in new]
     if not pairs:
-        raise ConfigError(str(path), "has no row that was measured now", want=", ".join(new))
+        raise ConfigError("--baseline", "has no row that was measured now", want=", ".join(new))
     slower = tuple(
         Slower(now.name, was.median, now.median, "times" if now.unit == RATIO else now.unit)
         for was, now in pairs

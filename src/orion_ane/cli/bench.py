@@ -84,14 +84,22 @@ def bench() -> None:
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
-def kernels(*, runs: int, against: tuple[str, ...], threads: int | None, **told: Any) -> int:
+def kernels(
+    *,
+    runs: int,
+    against: tuple[str, ...],
+    baseline: Path | None,
+    save_baseline: Path | None,
+    threads: int | None,
+    as_json: bool,
+) -> int:
     """Measure products, the emulator's exact arithmetic and rounding."""
-    scripts = [find(name) for name in against]
+    scripts, old = [find(name) for name in against], _kept(baseline, save_baseline)
     work = {**kernels_bench.PEERS_WORK, "threads": threads or processors()}
     with started(scripts, work) as (peers, notes):
         _introduce(peers, notes)
         rows = kernels_bench.measure(peers, runs=runs, threads=threads).rows()
-    return _tell(rows, peers, notes, **told)
+    return _tell(rows, peers, notes, old, save=save_baseline, as_json=as_json)
 
 
 @bench.command()
@@ -121,7 +129,9 @@ def inference(
     max_tokens: int,
     runs: int,
     against: tuple[str, ...],
-    **told: Any,
+    baseline: Path | None,
+    save_baseline: Path | None,
+    as_json: bool,
 ) -> int:
     """Measure the reading of a prompt, and decoding after it.
 
@@ -129,7 +139,7 @@ def inference(
     """
     if model is None:
         raise ConfigError("--model", "not given", want=f"a model, {' or '.join(SHAPES)}")
-    scripts = [find(name) for name in against]
+    scripts, old = [find(name) for name in against], _kept(baseline, save_baseline)
     with _loaded(model, device, weights, numerics, threads) as found:
         sizes = {"prompt": prompt_tokens, "new": max_tokens}
         inference_bench.check_room(found.config, **sizes)
@@ -141,7 +151,7 @@ def inference(
         with started(scripts, work) as (peers, notes):
             _introduce(peers, notes)
             samples = inference_bench.measure(found, peers, **sizes, runs=runs, threads=threads)
-    return _tell(samples.rows(), peers, notes, **told)
+    return _tell(samples.rows(), peers, notes, old, save=save_baseline, as_json=as_json)
 
 
 def _loaded(
@@ -164,33 +174,46 @@ def _introduce(peers: list[Peer], notes: list[str]) -> None:
         say(f"note: {note}")
 
 
+def _kept(baseline: Path | None, save: Path | None) -> list[Row] | None:
+    """The baseline's rows; what cannot be read, or written at the end, is refused before it runs.
+
+    Raises:
+        ConfigError: the baseline is another machine's, or there is no folder to save in.
+        DataError: it is no baseline.
+    """
+    if save is not None and not save.parent.is_dir():
+        raise ConfigError(str(save), "no such folder", got=save.parent)
+    return None if baseline is None else baselines.read(baseline)
+
+
 def _tell(
     rows: list[Row],
     peers: list[Peer],
     notes: list[str],
+    old: list[Row] | None,
     *,
-    baseline: Path | None,
-    save_baseline: Path | None,
+    save: Path | None,
     as_json: bool,
 ) -> int:
-    """Print the rows, and hold them against a baseline; the exit code."""
-    found = None if baseline is None else baselines.compare(baseline, rows)
+    """Print and keep the rows, and hold them against older ones; the exit code."""
+    if save is not None:
+        baselines.save(save, rows)
+    if not as_json:
+        _print(rows)
+    found = None if old is None else baselines.compare(old, rows)
     if as_json:
         document: dict[str, Any] = {"rows": [row.document() for row in rows], "load": load()}
         document["peers"] = {peer.name: peer.what for peer in peers}
         document["not_to_be_had"] = notes
         document["slower"] = [] if found is None else [str(row) for row in found.slower]
         show(json.dumps(document, indent=2, ensure_ascii=False))
-    else:
-        _print(rows)
-    if found is not None:
-        for name in found.missing:
-            say(f"note: the baseline has {name}, which was not measured now")
-        for slower in found.slower:
-            say(f"slower: {slower}")
-    if save_baseline is not None:
-        baselines.save(save_baseline, rows)
-    return 1 if found is not None and found.slower else 0
+    if found is None:
+        return 0
+    for name in found.missing:
+        say(f"note: the baseline has {name}, which was not measured now")
+    for slower in found.slower:
+        say(f"slower: {slower}")
+    return 1 if found.slower else 0
 
 
 def _print(rows: list[Row]) -> None:

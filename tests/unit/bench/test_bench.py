@@ -16,7 +16,7 @@ from orion_ane.cli.main import main
 from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.models.config import LlamaConfig
 
-ROW = Row("decode", 100.0, 90.0, 110.0, "tokens/s", 9, "here")
+ROW = Row("decode", 100.0, 90.0, 110.0, "tokens/s", 9, machine())
 PEER = """import json, sys
 work = json.loads(sys.argv[1])
 print(json.dumps({first}), flush=True)
@@ -73,18 +73,24 @@ def test_ratios_are_taken_round_by_round_and_come_first():
 @pytest.mark.parametrize(("now", "is_slower"), [(84.9, True), (85.1, False), (200.0, False)])
 def test_a_rate_that_lost_over_15_percent_is_slower(tmp_path, now, is_slower):
     baseline.save(tmp_path / "b.json", [ROW, replace(ROW, name="gone")])
-    found = baseline.compare(tmp_path / "b.json", [replace(ROW, median=now)])
+    found = baseline.compare(baseline.read(tmp_path / "b.json"), [replace(ROW, median=now)])
     assert [row.name for row in found.slower] == ["decode"] * is_slower
     assert found.missing == ("gone",)
 
 
 def test_a_baseline_of_another_machine_or_of_other_rows_is_refused(tmp_path):
     path = tmp_path / "b.json"
-    baseline.save(path, [ROW])
-    with pytest.raises(ConfigError, match="another machine: got here, want there"):
-        baseline.compare(path, [replace(ROW, machine="there")])
+    baseline.save(path, [replace(ROW, machine="there")])
+    with pytest.raises(ConfigError, match="another machine: got there, want"):
+        baseline.read(path)
     with pytest.raises(ConfigError, match="no row that was measured now"):
-        baseline.compare(path, [replace(ROW, name="prefill")])
+        baseline.compare([ROW], [replace(ROW, name="prefill")])
+
+
+def test_what_cannot_be_kept_is_refused_before_anything_runs(tmp_path, capsys):
+    lost = tmp_path / "no" / "b.json"
+    assert main(["bench", "kernels", "--save-baseline", str(lost)]) == 2
+    assert "no such folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
