@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from orion_ane.cli.common import device_options, graceful_interrupt, say, show
+from orion_ane.cli.config import config_option
 from orion_ane.errors import ConfigError
 from orion_ane.train.loop import line_of, summary_of
 from orion_ane.train.setup import Prepared, Request, prepare
@@ -28,6 +29,7 @@ FILE = click.Path(path_type=Path)
 
 @click.command(epilog=EXAMPLE)
 @device_options
+@config_option
 @click.option(
     "--target",
     metavar="NAME|FILE",
