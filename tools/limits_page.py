@@ -57,8 +57,9 @@ starts with no limits at all.
 ```
 
 `numerics` is the chip whose numbers it has, `arithmetic` other answers to its
-[rules](numerics.md) that have a switch. `binding` is one of `names`, `names@output`, `sizes`, `declared`; `reload` and `donor` of `old`,
-`new`, `refused`; `programs_are` of `compiles`, `loaded`; `narrow_rows` of `fails`, `zeros`. An
+[rules](numerics.md) that have a switch. `binding` is one of `names`, `names@output`, `sizes`,
+`declared`; `reload` and `donor` of `old`, `new`, `refused`; `programs_are` of `compiles`, `loaded`;
+`narrow_rows` of `fails`, `zeros`. An
 unknown word anywhere is an error.
 """
 
