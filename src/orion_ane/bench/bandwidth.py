@@ -5,36 +5,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numba
 import numpy as np
 
 from orion_ane.bench.harness import Rates
-from orion_ane.engine import kernels
-from orion_ane.engine.jit import compiled
 from orion_ane.engine.plan.memory import block
 from orion_ane.engine.threads import Threads, processors
-from orion_ane.types import Array
 
 BYTES = 1 << 30
 COLUMNS = 4096
 BEST = "read bandwidth"
 UNITS = {BEST: "GB/s", "read: sum": "GB/s", "read: triad": "GB/s", "read: fp16 rows": "GB/s"}
-
-
-@compiled(parallel=True, fastmath=kernels.SUMS)
-def _sum(x: Array) -> Any:
-    total = np.float32(0)
-    for i in numba.prange(x.shape[0]):
-        total += x[i]
-    return total
-
-
-@compiled(parallel=True, fastmath=kernels.SUMS)
-def _triad(x: Array, y: Array, a: Any) -> Any:
-    total = np.float32(0)
-    for i in numba.prange(x.shape[0]):
-        total += x[i] + a * y[i]
-    return total
 
 
 class Bandwidth:
@@ -50,13 +30,18 @@ class Bandwidth:
 
     def __call__(self) -> Rates:
         """GB/s of each loop, and of the best."""
+        from orion_ane.bench import loops
+        from orion_ane.engine import kernels
+
         single = self._bytes.view(np.float32)
         half = single.size // 2
         rows = self._bytes.view(np.uint16).reshape(-1, COLUMNS)
         with self._threads.running():
             found = {
-                "read: sum": self._rate(_sum, single),
-                "read: triad": self._rate(_triad, single[:half], single[half:], np.float32(0.5)),
+                "read: sum": self._rate(loops.total, single),
+                "read: triad": self._rate(
+                    loops.triad, single[:half], single[half:], np.float32(0.5)
+                ),
                 "read: fp16 rows": self._rate(kernels.rows_by_vector, rows, self._x, self._y),
             }
         return {BEST: max(found.values()), **found}
