@@ -204,7 +204,7 @@ class SliceUpdate(Op, name="slice_update"):
         x = y.type
         masked = zip(begin.op.value.tolist(), x.shape, self.stride, self.begin_mask, strict=True)
         first = tuple((0 if s > 0 else n - 1) if m else b % n for b, n, s, m in masked)
-        taken = _sliced(dy, first, self.spread(update.type.shape), self.stride)
+        taken = sliced(dy, first, self.spread(update.type.shape), self.stride)
         return rest, reshape(taken, update.type.shape), None, None
 
     def mil(self) -> MilCall:
@@ -264,7 +264,7 @@ def steps(stride: Ints, count: Ints) -> Ints:
     return tuple(1 if n == 1 else s for s, n in zip(stride, count, strict=True))
 
 
-def _sliced(x: Node, begin: Ints, count: Ints, stride: Ints) -> Node:
+def sliced(x: Node, begin: Ints, count: Ints, stride: Ints) -> Node:
     """The slice: without strides where they are all 1."""
     stride = steps(stride, count)
     if set(stride) <= {1}:
@@ -281,7 +281,7 @@ def _read_slice(args: MilArgs) -> Node:
         return Slice.read(args)
     masks = [args.flags(key, (False,) * rank) for key in MASKS]
     walk = _walks(args.op, x.type, (args.integers("begin"), args.integers("end"), stride), masks)
-    y = _sliced(x, walk.begin, walk.count, stride)
+    y = sliced(x, walk.begin, walk.count, stride)
     return reshape(y, walk.kept) if any(masks[2]) else y
 
 
@@ -295,7 +295,7 @@ def _read_reverse(args: MilArgs) -> Node:
         raise MilError(args.op, "no such axis", got=f"{given} for x {x.type}")
     stride = tuple(-1 if axis in axes else 1 for axis in range(len(sizes)))
     begin = tuple(n - 1 if s < 0 else 0 for n, s in zip(sizes, stride, strict=True))
-    return _sliced(x, begin, sizes, stride)
+    return sliced(x, begin, sizes, stride)
 
 
 Op.readers["slice_by_index"] = _read_slice
