@@ -13,11 +13,10 @@ import numpy as np
 from oracles import oracle
 
 from orion_ane.models.config import GPT2Config, LlamaConfig
-from orion_ane.models.decoder import MASKED
 from orion_ane.models.llama import Llama
 from orion_ane.models.paper import KERNELS, for_kernel
 from orion_ane.models.weights import shapes
-from orion_ane.nn.blocks import Precision
+from orion_ane.nn.blocks import MASKED, Precision
 from orion_ane.types import DType
 
 FP16 = Precision(DType.FP16, DType.FP16)

@@ -9,7 +9,7 @@ import numpy as np
 from orion_ane.ane.layout import unpack
 from orion_ane.generate.kv_cache import KVCache
 from orion_ane.generate.programs import Programs
-from orion_ane.models.decoder import MASKED
+from orion_ane.nn.blocks import MASKED
 from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.portable import PortableProgram, Run
 from orion_ane.types import Array

@@ -13,9 +13,6 @@ from orion_ane.nn.blocks import Cache, Precision, linear
 from orion_ane.ops import input_, reshape
 from orion_ane.types import Array, DType, TensorType
 
-MASKED = {DType.FP16: -1e4, DType.FP32: -1e9}
-"""Added to the scores of what may not be seen; fits the type, and is far below any score (N01)."""
-
 MOST_TOKENS = 65536
 """The longest axis of a device (ane-facts, 4): a larger vocabulary leaves by several ports."""
 

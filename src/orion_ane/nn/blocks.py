@@ -32,6 +32,8 @@ from orion_ane.ops import (
 )
 from orion_ane.types import DType, TensorType
 
+MASKED = {DType.FP16: -1e4, DType.FP32: -1e9}
+"""Added to the scores of what may not be seen: far below any, finite, and fits its type (N01)."""
 NORM_SCALE_FLOOR = 2.0**-6  # eps / floor² stays far below fp16's range
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from orion_ane.ir import Graph, Node
+from orion_ane.nn.blocks import MASKED
 from orion_ane.ops import Const, const
 from orion_ane.ops.shape import Cast
 from orion_ane.passes.rewrite import rewrite
-from orion_ane.types import DType
+from orion_ane.types import Array, DType
 
-MASKED_FP16 = -1e4
-"""Far below any score, and still there when a score is added (ane-facts, K9)."""
-
-_SENTINEL = float(np.finfo(np.float16).min)
+_LOWEST = float(np.finfo(np.float16).min)
 
 
 def fit_mask(node: Node) -> Node | None:
@@ -25,10 +23,15 @@ def fit_mask(node: Node) -> Node | None:
     match node:
         case Node(op=Cast(to=DType.FP16), args=(Node(op=Const() as constant),)):
             value = constant.value
-            beyond = np.isfinite(value) & (value < _SENTINEL)
-            if beyond.any():
-                return const(np.where(beyond, MASKED_FP16, value), DType.FP16)
+            fitted = within_fp16(value)
+            return None if fitted is value else const(fitted, DType.FP16)
     return None
+
+
+def within_fp16(mask: Array) -> Array:
+    """A mask whose finite values are in fp16's range; the very same array where they are."""
+    beyond = np.isfinite(mask) & (mask < _LOWEST)
+    return np.where(beyond, MASKED[DType.FP16], mask) if beyond.any() else mask
 
 
 def masks(graph: Graph) -> Graph:

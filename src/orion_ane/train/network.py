@@ -16,8 +16,8 @@ from orion_ane.engine import Threads
 from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.host.contraction import add_looked_up, contraction
 from orion_ane.host.loss import IGNORED, Loss, cross_entropy
-from orion_ane.models.decoder import MASKED, Decoder
-from orion_ane.nn.blocks import Precision
+from orion_ane.models.decoder import Decoder
+from orion_ane.nn.blocks import MASKED, Precision
 from orion_ane.runtime.backend import Backend
 from orion_ane.train.fingerprint import fingerprint
 from orion_ane.train.layout import places, zeros

@@ -9,8 +9,16 @@ from orion_ane.ane.limits.subject import Finding, Subject, literal, type_of
 from orion_ane.ir.node import Node
 from orion_ane.types import TensorType
 
-_AXES = ("", "W", "HW", "CHW", "NCHW", "NCDHW")
+AXES = ("", "W", "HW", "CHW", "NCHW", "NCDHW")
 """What the device calls the axes of a value, by rank."""
+SPATIAL, LONGEST = 16384, 65536
+"""How long an axis W, H or D is at most (ANE107), and any axis (ANE108)."""
+CONV_READS = 32000
+"""Channels of which a convolution reads fewer (ANE016)."""
+LAYER_NORMS = {"ANE192": 1024, "ANE193": 10240}
+"""Over so many values no layer norm runs."""
+FUSED_ROWS, FUSED_SIDE = 2048, 512
+"""Positions of a fused attention at most, and what its shorter side stays below (ANE151)."""
 REDUCTIONS = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min")
 
 
@@ -18,7 +26,7 @@ def axes_at_most(most: int, letters: str) -> Check:
     """No axis of these letters is longer, in a port or a value."""
 
     def worst(of: TensorType) -> str:
-        named = zip(_AXES[of.rank], of.shape, strict=True)
+        named = zip(AXES[of.rank], of.shape, strict=True)
         long = [
             f"axis {axis} {size} > {most}"
             for axis, size in named
@@ -92,16 +100,20 @@ def runtime_weights(subject: Subject) -> Iterator[Finding]:
 
 
 def attention_sizes(subject: Subject) -> Iterator[Finding]:
-    """The fused attention has one batch, at most 2048 positions, and a short side below 512."""
+    """The fused attention has one batch, few positions, and a short side."""
     for statement in subject.calls("scaled_dot_product_attention"):
         q, k = type_of(statement.args.get("query")), type_of(statement.args.get("key"))
         if q is None or k is None or q.rank < 3 or k.rank < 3:
             continue
-        rows, columns = q.shape[-2], k.shape[-2]
-        fits = max(rows, columns) <= 2048 and min(rows, columns) < 512 and q.shape[0] == 1
-        if not fits:
+        if not attention_fits(q, k):
             message = f"query {q} on key {k}"
             yield subject.at(statement, message, "spell it with matmul and softmax")
+
+
+def attention_fits(q: TensorType, k: TensorType) -> bool:
+    """Whether a fused attention is right on these."""
+    sides = q.shape[-2], k.shape[-2]
+    return max(sides) <= FUSED_ROWS and min(sides) < FUSED_SIDE and q.shape[0] == 1
 
 
 def layer_norm_below(least: int) -> Check:

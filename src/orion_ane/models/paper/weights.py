@@ -11,8 +11,7 @@ from orion_ane.errors import CheckpointError
 from orion_ane.ir import Graph
 from orion_ane.models.build import decoder_of
 from orion_ane.models.config import ModelConfig
-from orion_ane.models.decoder import MASKED
-from orion_ane.nn.blocks import Precision
+from orion_ane.nn.blocks import MASKED, Precision
 from orion_ane.ops import Weight
 from orion_ane.types import Array
 

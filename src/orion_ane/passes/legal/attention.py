@@ -6,18 +6,14 @@ from math import sqrt
 
 import numpy as np
 
+from orion_ane.ane.limits.shapes import attention_fits
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node
+from orion_ane.nn.blocks import MASKED
 from orion_ane.ops import Const, const, matmul, maximum, select, softmax
 from orion_ane.ops.foreign.attention import Attention
-from orion_ane.passes.masks import MASKED_FP16
 from orion_ane.passes.rewrite import Rule, rewrite
 from orion_ane.types import DType
-
-MASKED = {DType.FP16: MASKED_FP16, DType.FP32: -1e9}
-"""What hides a score: finite, so that no difference of two is NaN."""
-LONGEST, SHORT_SIDE = 2048, 512
-"""Of what a fused attention may look at (ANE151)."""
 
 
 def spell_attention(limits: frozenset[str]) -> Rule:
@@ -51,12 +47,11 @@ def hidden(scores: Node, mask: Node) -> Node:
 
 
 def _is_refused(node: Node, limits: frozenset[str]) -> bool:
-    q, k = node.args[0].type.shape, node.args[1].type.shape
-    is_large = max(q[-2], k[-2]) > LONGEST or min(q[-2], k[-2]) >= SHORT_SIDE or q[0] != 1
+    fits = attention_fits(node.args[0].type, node.args[1].type)
     return (
         "ANE150" in limits
         or ("ANE006" in limits and len(node.args) == 4)
-        or ("ANE151" in limits and is_large)
+        or ("ANE151" in limits and not fits)
     )
 
 

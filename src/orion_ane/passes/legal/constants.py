@@ -1,37 +1,45 @@
 """Mask constants of fp32 graphs brought into the range of fp16 (ANE141; cases N01, N05).
 
-A constant far below zero that is added, or chosen by `select`, means "never".  It becomes −1e4,
-which hides as well and does not overflow.  The one legaliser that changes a value.
+A constant far below zero among the scores of a softmax, added or chosen by `select`, means "never".
+It becomes −1e4, which hides as well and does not overflow.  This changes a value; elsewhere nothing
+says that a large constant is a mask, so it stays, and is for the check to report.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node
 from orion_ane.ops import Const, const
 from orion_ane.ops.arithmetic import Add, Select
-from orion_ane.passes.masks import MASKED_FP16
+from orion_ane.ops.reduction import Softmax
+from orion_ane.ops.shape import Cast, Identity, Reshape, Transpose
+from orion_ane.passes.masks import within_fp16
 from orion_ane.passes.rewrite import rewrite
 
-_LOWEST = float(np.finfo(np.float16).min)
+FARTHEST = 8
+"""How many ops before its softmax a mask is looked for."""
 
 
 def fit_masks(node: Node) -> Node | None:
-    """x + (finite constant below fp16) -> x + (-1e4 there), and alike for a branch of select."""
-    if not isinstance(node.op, Add | Select):
-        return None
-    args = tuple(_fitted(arg) for arg in node.args)
-    return None if args == node.args else Node(node.op, args)
+    """softmax(… x + (finite constant below fp16)) -> with -1e4 there; alike for a select's side."""
+    match node:
+        case Node(op=Softmax() as op, args=(scores,)):
+            fitted = _fitted(scores, FARTHEST)
+            return None if fitted is scores else Node(op, (fitted,))
+    return None
 
 
-def _fitted(node: Node) -> Node:
-    if not isinstance(node.op, Const) or not node.type.dtype.is_float:
-        return node
-    value = node.op.value
-    beyond = np.isfinite(value) & (value < _LOWEST)
-    return const(np.where(beyond, MASKED_FP16, value), node.type.dtype) if beyond.any() else node
+def _fitted(scores: Node, depth: int) -> Node:
+    """Scores whose masks fit; the very same node where they do."""
+    match scores.op:
+        case Const() as op if scores.type.dtype.is_float:
+            value = op.value
+            fitted = within_fp16(value)
+            return scores if fitted is value else const(fitted, scores.type.dtype)
+        case Add() | Select() | Reshape() | Transpose() | Cast() | Identity() if depth:
+            args = tuple(_fitted(arg, depth - 1) for arg in scores.args)
+            return scores if args == scores.args else scores.on(args)
+    return scores
 
 
 def constants(graph: Graph, target: Target) -> Graph:
