@@ -22,6 +22,7 @@ from orion_ane.ane.faults.kinds import (
     Zeroed,
 )
 from orion_ane.ane.faults.spoilt import spoilt
+from orion_ane.ane.limits.shapes import FUSED_ROWS, FUSED_SIDE
 from orion_ane.ane.limits.spelling import FP16_MAX
 from orion_ane.ane.limits.subject import Subject, is_scalar
 from orion_ane.ir.node import Node
@@ -34,7 +35,6 @@ FIXED_POINT_MAX = 4094
 """Values are held times 16 in 16 bits where a slice or an int8 product moves them."""
 ROUND_MAX = 1024
 SOFTPLUS_MAX = 11.09
-FUSED_ROWS, FUSED_SIDE = 2048, 511
 SMALLEST_NORMAL = 2.0**-14
 
 
@@ -124,7 +124,7 @@ def _softplus(value: Array, x: Array) -> Array:
 def _fused(value: Array, query: Array, key: Array) -> Array:
     """Zeros behind the first batch and the last position that fits: what comes is not reported."""
     rows, columns = query.shape[-2], key.shape[-2]
-    fitting = FUSED_SIDE if min(rows, columns) > FUSED_SIDE else FUSED_ROWS
+    fitting = FUSED_SIDE - 1 if min(rows, columns) >= FUSED_SIDE else FUSED_ROWS
     found = np.zeros_like(value)
     if max(rows, columns) > FUSED_ROWS >= rows:
         fitting = 0  # the keys are too many for any query

@@ -150,13 +150,17 @@ def scaled(message: str, *makers: str, zero: bool = False) -> Check:
     return check
 
 
+PATCH, HALF = 128, 64
+"""On what is left of a patch beyond half, no curve follows a square (ANE189)."""
+
+
 def curved_squares(subject: Subject) -> Iterator[Finding]:
     """No curve follows a square on a width whose remainder by 128 is over 64."""
     for op in CURVES:
         for statement in subject.calls(op):
             x = statement.args.get("x")
             of = type_of(x)
-            if of is not None and subject.op_of(x) == "square" and of.shape[-1] % 128 > 64:
+            if of is not None and subject.op_of(x) == "square" and of.shape[-1] % PATCH > HALF:
                 message = f"follows square on width {of.shape[-1]}"
                 yield subject.at(statement, message, "spell the square as mul")
 

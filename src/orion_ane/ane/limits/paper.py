@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orion_ane.ane.limits.claims import Limit, Scope, State, Symptom
 from orion_ane.ane.limits.ports import alphabetical, defined_outputs, large, uniform
-from orion_ane.ane.limits.shapes import conv_reads_under
+from orion_ane.ane.limits.shapes import CONV_READS, conv_reads_under
 from orion_ane.ane.limits.spelling import named_constants, no_ops, no_parameter, references
 
 LEAST_SURFACE = 49152
@@ -164,7 +164,7 @@ PAPER = (
         Symptom.REJECTED,
         sources=("OP 16", "O"),
         contradicted_by=("A: 32,000 output channels run",),
-        check=conv_reads_under(32000),
+        check=conv_reads_under(CONV_READS),
     ),
     Limit(
         "ANE017",

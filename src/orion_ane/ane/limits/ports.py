@@ -14,7 +14,10 @@ from orion_ane.types import DType, TensorType
 Side: TypeAlias = Literal["input", "output"]
 
 _SHOWN = 8
-_UPPER_BYTES = 128
+UPPER_BYTES = 128
+"""What a surface is a multiple of (ANE116)."""
+LEAST_ELEMENTS = 16384
+"""Of a port (ANE115)."""
 
 
 def _ports(subject: Subject, side: Side) -> Ports:
@@ -134,8 +137,8 @@ def whole_rows(subject: Subject) -> Iterator[Finding]:
 def upper_bytes(subject: Subject) -> Iterator[Finding]:
     """Surfaces are a multiple of 128 bytes."""
     for side, name, of in _each(subject):
-        if surface_bytes(of) % _UPPER_BYTES:
-            message = f"a surface of {surface_bytes(of)} bytes, want a multiple of {_UPPER_BYTES}"
+        if surface_bytes(of) % UPPER_BYTES:
+            message = f"a surface of {surface_bytes(of)} bytes, want a multiple of {UPPER_BYTES}"
             yield _at(subject, side)(name, message, "")
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from orion_ane.ane.limits.flow import HALF, PATCH
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node
-from orion_ane.ops import const, exp, maximum, power, relu
+from orion_ane.ops import const, exp, maximum, relu
 from orion_ane.ops.foreign.activation import Softplus
 from orion_ane.ops.foreign.unary import Inverse, Log, Square
+from orion_ane.passes.legal.shaped import shifted_power
 from orion_ane.passes.rewrite import rewrite
-
-PATCH, HALF = 128, 64
-"""After a square no curve runs where the last axis has more than half a patch left over."""
 
 
 def spell_inverse(node: Node) -> Node | None:
     """1 / (x + eps) -> (x + eps) to the power -1, where eps is rounded to x's type."""
     match node:
         case Node(op=Inverse(eps=eps), args=(x,)):
-            shift = const(eps, x.type.dtype)
-            return power(x + shift if shift.op.eval(()).any() else x, -1.0)
+            return shifted_power(x, eps, -1.0)
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orion_ane.ane.limits.shapes import LAYER_NORMS
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node
 from orion_ane.nn.blocks import normalise
@@ -9,9 +10,6 @@ from orion_ane.ops import reduce_mean
 from orion_ane.ops.foreign.layer_norm import LayerNorm, along
 from orion_ane.passes.legal.shaped import shaped
 from orion_ane.passes.rewrite import Rule, rewrite
-
-LONGEST = {"ANE192": 1024, "ANE193": 10240}
-"""Over so many values no layer norm runs."""
 
 
 def spell_norm(longest: int) -> Rule:
@@ -37,5 +35,5 @@ def spell_norm(longest: int) -> Rule:
 
 def layer_norm(graph: Graph, target: Target) -> Graph:
     """The graph without layer norms that the target refuses."""
-    lengths = [LONGEST[code] for code in LONGEST if code in target.limits]
+    lengths = [longest for code, longest in LAYER_NORMS.items() if code in target.limits]
     return rewrite(graph, spell_norm(min(lengths))) if lengths else graph

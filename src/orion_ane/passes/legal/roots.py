@@ -1,12 +1,13 @@
-"""Roots as powers, where the device refuses them (ANE103, ANE105, ANE196)."""
+"""Roots as powers, where the device refuses them (ANE103, ANE196)."""
 
 from __future__ import annotations
 
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node
-from orion_ane.ops import const, power
+from orion_ane.ops import power
 from orion_ane.ops.curve import Rsqrt, Sqrt
 from orion_ane.ops.reduction import Reduction
+from orion_ane.passes.legal.shaped import shifted_power
 from orion_ane.passes.rewrite import rewrite
 
 
@@ -14,9 +15,7 @@ def spell_rsqrt(node: Node) -> Node | None:
     """rsqrt(x, eps) -> (x + eps) to the power -1/2, where eps is rounded to x's type."""
     match node:
         case Node(op=Rsqrt(eps=eps), args=(x,)):
-            shift = const(eps, x.type.dtype)
-            is_nothing = not shift.op.eval(()).any()
-            return power(x if is_nothing else x + shift, -0.5)
+            return shifted_power(x, eps, -0.5)
     return None
 
 

@@ -11,14 +11,13 @@ from math import lcm, prod
 
 from orion_ane.ane.layout import row_stride, surface_bytes
 from orion_ane.ane.limits.paper import LEAST_SURFACE
+from orion_ane.ane.limits.ports import LEAST_ELEMENTS, UPPER_BYTES
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph, Node
 from orion_ane.passes.legal.ports import Surface, with_surfaces
 from orion_ane.passes.legal.whole_rows import whole
 from orion_ane.types import TensorType
 
-UPPER_BYTES = 128  # ANE116
-LEAST_ELEMENTS = 16384  # ANE115
 MOST_GROWTH = 64
 """A common size that is so many times the largest surface is none."""
 

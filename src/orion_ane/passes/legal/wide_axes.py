@@ -5,15 +5,11 @@ A port that is too wide stays so: only who feeds it can split it.
 
 from __future__ import annotations
 
+from orion_ane.ane.limits.shapes import AXES, CONV_READS, LONGEST, SPATIAL
 from orion_ane.ane.targets import Target
 from orion_ane.ir import Graph
 from orion_ane.passes.legal.splitting import Caps, Splitter
 
-AXES = ("", "W", "HW", "CHW", "NCHW", "NCDHW")
-"""What the device calls the axes of a value, by rank."""
-SPATIAL = 16384  # ANE107
-LONGEST = 65536  # ANE108
-MOST_READ = 31999  # ANE016
 ANY = 1 << 40
 
 
@@ -31,7 +27,7 @@ def caps_of(target: Target) -> Caps:
     def axes(rank: int) -> tuple[int, ...]:
         return tuple(spatial if letter in "WHD" else longest for letter in AXES[rank])
 
-    return Caps(axes, MOST_READ if "ANE016" in limits else ANY)
+    return Caps(axes, CONV_READS - 1 if "ANE016" in limits else ANY)
 
 
 def split(graph: Graph, caps: Caps) -> Graph:
