@@ -187,7 +187,8 @@ def test_blobs_that_are_not_the_texts_are_refused(loaded, rng):
 
     refuses({}, f"weight .*: no such blob file: got {path}, want a file")
     refuses({"else": b""}, f"got {path}, want \\['else'\\]")
-    refuses({path: program.weights[path][:-1]}, "blob at byte .*: data past the end")
+    short = {path: program.weights[path][:-1]}
+    refuses(short, f"weight .*: {path}: blob at byte .*: data past the end")
     refuses(packed(w=arrays["w"].astype(np.float32)), "got 30 elements of fp32, want fp16")
     refuses(packed(w=arrays["w"].view(np.int16)), "got 30 elements of int16, want fp16")
     refuses(packed(w=arrays["w"][:5]), r"got 25 elements of fp16, want fp16\[6,5,1,1\]")
@@ -278,7 +279,7 @@ def test_a_reload_of_another_layout_is_refused_and_changes_nothing(loaded, rng):
         ),
         (
             {path: bytes(len(file))},
-            "reload: the files do not fit the text: blob file: wrong version",
+            rf"the files do not fit the text: weight .*: {path}: blob file: wrong version",
         ),
     ):
         with pytest.raises(BackendError, match=says):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +155,33 @@ def test_weights_of_a_text_lie_beside_it(compiled, tmp_path, capfd):
     (tmp_path / "alone.mil").write_bytes(text.read_bytes())
     code, _, err = orion(capfd, "compile", tmp_path / "alone.mil", "--out", tmp_path / "other")
     assert code == 2
-    assert "no such blob file" in err
+    assert f"orion: {tmp_path / 'alone.mil'}: weight " in err
+    assert ": no such blob file: got @model_path/weights/weight.bin" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["compile", "bad/model.mil", "--out", "out"]]
+    + [["diff", *pair] for pair in (("bad", "good"), ("good", "bad"))],
+    ids=" ".join,
+)
+def test_a_damaged_blob_file_is_told_with_its_text_and_its_path(
+    compiled, tmp_path, monkeypatch, capfd, words
+):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("good", "bad"):
+        shutil.copytree(compiled / "head-32", tmp_path / folder)
+    weights = tmp_path / "bad" / "weights" / "weight.bin"
+    data = bytearray(weights.read_bytes())
+    data[64:68] = bytes(4)  # the mark of the first metadata
+    weights.write_bytes(data)
+    code, out, err = orion(capfd, *words)
+    assert (code, out) == (2, "")
+    assert re.match(
+        r"orion: bad/model\.mil: weight \S+: @model_path/weights/weight\.bin: "
+        r"blob at byte 64: no metadata here: got 0x00000000, want 0xdeadbeef\n",
+        err,
+    )
 
 
 @pytest.mark.parametrize(

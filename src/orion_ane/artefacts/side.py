@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from orion_ane.errors import MilError
 from orion_ane.ir.node import Node
 from orion_ane.ir.spelling import MilCall
-from orion_ane.mil.blob import BlobDType, read_blob
 from orion_ane.mil.module import Function, Place, Statement
 from orion_ane.mil.opaque import Opaque
 from orion_ane.mil.parse import parse
 from orion_ane.mil.program import Buffer, Port, Program
+from orion_ane.mil.stored import stored
 from orion_ane.mil.written import Constant
 from orion_ane.ops.leaf import Const, Input, Weight
 from orion_ane.types import Array
@@ -71,7 +70,6 @@ class Side:
                 self._made.setdefault(node, (statement, name))
         self._places = dict(function.ports[: len(self.graph.inputs)])
         self._ends = dict(function.ports[len(self.graph.inputs) :])
-        self._contents: dict[object, Array] = {}
 
     def _named(self, nodes: Mapping[str, Node]) -> dict[str, PortNode]:
         """Ports by the names that users feed them by, else by those of the text.
@@ -132,21 +130,19 @@ class Side:
             MilError: a file is missing or damaged, or the blob is of another type.
         """
         assert isinstance(node.op, Weight)
-        at = node.op.at
-        if self._files is None or at is None:
+        if self._files is None or node.op.at is None:
             return None
-        if at not in self._contents:
-            if at.path not in self._files:
-                raise MilError(f"weight {node.op.label}", "no such blob file", got=at.path)
-            blob = read_blob(self._files[at.path], at.offset)
-            if (blob.dtype, blob.count) != (
-                BlobDType.of(node.type.dtype.numpy),
-                node.type.elements,
-            ):
-                got = f"{blob.count} elements of {blob.dtype}"
-                raise MilError(f"weight {node.op.label}", "another blob", got=got, want=node.type)
-            self._contents[at] = blob.array().reshape(node.type.shape)
-        return self._contents[at]
+        return stored(node.op, self._files)
+
+    def read_weights(self) -> None:
+        """Look at the contents of every weight, where the program came with its files.
+
+        Raises:
+            MilError: as `contents`.
+        """
+        for node in self.graph.nodes:
+            if isinstance(node.op, Weight):
+                self.contents(node)
 
 
 def sides_of(program: Program | str) -> dict[str, Side]:

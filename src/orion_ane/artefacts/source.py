@@ -64,19 +64,25 @@ def read_text(path: Path) -> str:
 
 @contextmanager
 def told_of(path: Path) -> Iterator[None]:
-    """What is wrong in a text is said of its file, since a command may read several.
+    """What is wrong in a text, or in its blob files, is said of its file: a command reads several.
 
     Raises:
-        MilError: as inside, with the file in front of line and column.
+        MilError: as inside, with the file in front of line and column, or of the weight.
     """
     try:
         yield
     except MilError as error:
-        if error.where.partition(":")[0] != "mil":
+        if error.where == str(path) or error.where.startswith(f"{path}: "):
             raise
-        line, column, got, want = error.line, error.column, error.got, error.want
+        is_text = error.where.partition(":")[0] == "mil"
         raise MilError(
-            str(path), error.what, line=line, column=column, got=got, want=want, hint=error.hint
+            str(path) if is_text else f"{path}: {error.where}",
+            error.what,
+            line=error.line,
+            column=error.column,
+            got=error.got,
+            want=error.want,
+            hint=error.hint,
         ) from error
 
 

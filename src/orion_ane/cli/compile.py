@@ -16,18 +16,19 @@ from orion_ane.artefacts.manifest import Manifest
 from orion_ane.artefacts.source import read_program, told_of
 from orion_ane.cli.common import say, show
 from orion_ane.compiler import compile as compile_graph
-from orion_ane.errors import ConfigError, MilError
+from orion_ane.errors import ConfigError
 from orion_ane.generate.kernels import Bucket, Kernels
 from orion_ane.generate.model import ROW_LANES
 from orion_ane.generate.packing import packed
-from orion_ane.mil import Program, read_blob
+from orion_ane.mil import Program
 from orion_ane.mil.parse import parse_graph
+from orion_ane.mil.stored import stored
 from orion_ane.models.build import decoder_of
 from orion_ane.models.registry import find
 from orion_ane.models.weights import load_checkpoint, to_fp16
 from orion_ane.nn.blocks import Precision
 from orion_ane.ops import Weight
-from orion_ane.types import Array, DType
+from orion_ane.types import DType
 
 EXAMPLE = """Examples:
 
@@ -117,16 +118,8 @@ def compiled_text(file: Path, target: Target) -> Program:
     program = read_program(file)
     with told_of(file):
         graph = parse_graph(program.text)
-    arrays: dict[str, Array] = {}
-    for leaf in (node.op for node in graph.nodes if isinstance(node.op, Weight)):
-        if leaf.at is None or leaf.at.path not in program.weights:
-            path = leaf.at.path if leaf.at else None
-            raise MilError(f"weight {leaf.label}", "no such blob file", got=path, want=file.parent)
-        elements = read_blob(program.weights[leaf.at.path], leaf.at.offset).array()
-        if (elements.size, elements.dtype) != (leaf.of.elements, leaf.of.dtype.numpy):
-            got = f"{elements.size} elements of {elements.dtype}"
-            raise MilError(f"weight {leaf.label}", "another blob", got=got, want=leaf.of)
-        arrays[leaf.label] = elements.reshape(leaf.of.shape)
+        leaves = (node.op for node in graph.nodes if isinstance(node.op, Weight))
+        arrays = {leaf.label: stored(leaf, program.weights) for leaf in leaves}
     return compile_graph(graph, arrays, target=target)
 
 

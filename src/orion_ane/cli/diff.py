@@ -79,7 +79,8 @@ def _compared(a: Sided, b: Sided) -> tuple[Difference, ...]:
     except MilError:
         for file, program in (a, b):
             with told_of(file):
-                sides_of(program)
+                for side in sides_of(program).values():
+                    side.read_weights()
         raise
 
 

@@ -13,10 +13,10 @@ from orion_ane.engine import Lowered, Numerics, Tape, Threads, lower
 from orion_ane.engine.ranges import Meter, RangeReport
 from orion_ane.errors import BackendError, MilError
 from orion_ane.ir import Graph, Node
-from orion_ane.mil.blob import Blob, BlobDType, read_blob
 from orion_ane.mil.parse import parse, parse_graph
 from orion_ane.mil.program import Buffer, Port, Program
-from orion_ane.ops import BlobRef, Weight
+from orion_ane.mil.stored import stored
+from orion_ane.ops import Weight
 from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.surfaces import filled, taken, want_holds
 from orion_ane.types import Array
@@ -212,29 +212,8 @@ def weights_of(
     Raises:
         MilError: a file is missing or damaged, or a blob is not of the type that the text says.
     """
-    blobs: dict[BlobRef, Blob] = {}
-    found: dict[Weight, Array] = {}
-    for leaf in (node.op for node in graph.nodes if isinstance(node.op, Weight)):
-        if leaf in known:
-            found[leaf] = known[leaf]
-            continue
-        at, where = leaf.at, f"weight {leaf.label}"
-        if at is None:
-            raise MilError(where, "lies in no file")
-        if at.path not in files:
-            raise MilError(where, "no such blob file", got=at.path, want=list(files) or "a file")
-        if at not in blobs:
-            blobs[at] = read_blob(files[at.path], at.offset)
-        blob = blobs[at]
-        if (blob.dtype, blob.count) != (BlobDType.of(leaf.of.dtype.numpy), leaf.of.elements):
-            raise MilError(
-                where,
-                f"the blob at byte {at.offset} of {at.path} is another",
-                got=f"{blob.count} elements of {blob.dtype}",
-                want=leaf.of,
-            )
-        found[leaf] = blob.array().reshape(leaf.of.shape)
-    return found
+    weights = (node.op for node in graph.nodes if isinstance(node.op, Weight))
+    return {w: known[w] if w in known else stored(w, files) for w in weights}
 
 
 def _names(text: str, graph: Graph) -> dict[Node, str]:
