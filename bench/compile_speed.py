@@ -19,26 +19,16 @@ from statistics import median
 
 import numpy as np
 
+from orion_ane.bench.shapes import SHAPES
 from orion_ane.compiler import compile as compile_graph
 from orion_ane.ir import Graph
 from orion_ane.mil import WeightFile, pack
-from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
+from orion_ane.models.config import ModelConfig
 from orion_ane.models.paper import KERNELS
 from orion_ane.ops import Weight, const, input_, weight
 from orion_ane.types import DType, TensorType
 
-STORIES110M = LlamaConfig(
-    vocab=32000,
-    context=1024,
-    dim=768,
-    layers=12,
-    heads=12,
-    kv_heads=12,
-    head_dim=64,
-    hidden=2048,
-    tied=True,
-)
-GPT2_124M = GPT2Config(vocab=50257, context=1024, dim=768, layers=12, heads=12, hidden=3072)
+STORIES110M, GPT2_124M = SHAPES["llama-110m"], SHAPES["gpt2-124m"]
 TRAINING = ("fwd_attn", "fwd_ffn", "ffn_bwd", "sdpa_bwd1", "sdpa_bwd2", "qkv_bwd")
 
 Build = Callable[[], Graph]

@@ -12,6 +12,7 @@ from math import sqrt
 import numpy as np
 from oracles import oracle
 
+from orion_ane.bench.shapes import SHAPES
 from orion_ane.models.config import GPT2Config, LlamaConfig
 from orion_ane.models.llama import Llama
 from orion_ane.models.paper import KERNELS, for_kernel
@@ -28,19 +29,8 @@ GROUPED = LlamaConfig(
 PLAIN = replace(GROUPED, kv_heads=4, tied=False)
 SMALL = GPT2Config(vocab=48, context=64, dim=24, layers=2, heads=4, hidden=64)
 TOYS = {"grouped": GROUPED, "plain": PLAIN, "gpt2": SMALL}
-STORIES = LlamaConfig(
-    vocab=32000,
-    context=1024,
-    dim=768,
-    layers=12,
-    heads=12,
-    kv_heads=12,
-    head_dim=64,
-    hidden=2048,
-    tied=True,
-)
-GPT2 = GPT2Config(vocab=50257, context=1024, dim=768, layers=12, heads=12, hidden=3072)
-FULL = {"stories110m": STORIES, "gpt2": GPT2}
+STORIES = SHAPES["llama-110m"]
+FULL = {"stories110m": STORIES, "gpt2": SHAPES["gpt2-124m"]}
 
 LAYER, LANES, CACHED, RANK = 1, 8, 16, 4
 HIDDEN = 3  # the last cached positions, which no lane may see

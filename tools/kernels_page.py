@@ -6,25 +6,15 @@ import sys
 from inspect import Parameter, cleandoc
 from pathlib import Path
 
+from orion_ane.bench.shapes import SHAPES
 from orion_ane.ir import Graph
-from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
+from orion_ane.models.config import ModelConfig
 from orion_ane.models.paper import KERNELS, KernelBuilder
 from orion_ane.ops import Weight
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "kernels.md"
 
-STORIES110M = LlamaConfig(
-    vocab=32000,
-    context=1024,
-    dim=768,
-    layers=12,
-    heads=12,
-    kv_heads=12,
-    head_dim=64,
-    hidden=2048,
-    tied=True,
-)
-GPT2_124M = GPT2Config(vocab=50257, context=1024, dim=768, layers=12, heads=12, hidden=3072)
+STORIES110M, GPT2_124M = SHAPES["llama-110m"], SHAPES["gpt2-124m"]
 SHOWN = {"layer": 0, "layers": range(1), "lanes": 256, "cached": 512}
 """The sizes of the page where a kernel has no default; of several layers, one."""
 

@@ -103,19 +103,25 @@ def _operand(views: Array, bases: Array, registers: int, at: int, start: int, co
 
 
 @compiled(is_part=True)
+def _place(view: Array, index: int) -> Any:
+    """How far from its first an element of a view lies."""
+    at, axis = np.int64(0), RANK - 1
+    while index:
+        size = view[SHAPE + axis]
+        up = index // size
+        at += (index - up * size) * view[STRIDE + axis]
+        index = up
+        axis -= 1
+    return at
+
+
+@compiled(is_part=True)
 def _load(view: Array, base: int, start: int, to: Array) -> None:
     """The elements from `start` on of a view of any strides."""
     inner, step = view[SHAPE + RANK - 1], view[STRIDE + RANK - 1]
     done, count = 0, to.shape[0]
     while done < count:
-        at, rest = np.int64(0), start + done
-        axis = RANK - 1
-        while rest:
-            size = view[SHAPE + axis]
-            up = rest // size
-            at += (rest - up * size) * view[STRIDE + axis]
-            rest = up
-            axis -= 1
+        at = _place(view, start + done)
         run = min(inner - (start + done) % inner, count - done)
         part = to[done : done + run]
         reach = (run - 1) * step + 1
@@ -137,14 +143,7 @@ def _store(view: Array, base: int, start: int, x: Array) -> None:
     inner, step = view[SHAPE + RANK - 1], view[STRIDE + RANK - 1]
     done, count = 0, x.shape[0]
     while done < count:
-        at, rest = np.int64(0), start + done
-        axis = RANK - 1
-        while rest:
-            size = view[SHAPE + axis]
-            up = rest // size
-            at += (rest - up * size) * view[STRIDE + axis]
-            rest = up
-            axis -= 1
+        at = _place(view, start + done)
         run = min(inner - (start + done) % inner, count - done)
         part = x[done : done + run]
         reach = (run - 1) * step + 1
