@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 
@@ -78,8 +78,12 @@ class Threads:
             for part in parts:
                 task(part)
             return
-        for _ in _pool(self.count).map(task, parts):
-            pass
+        futures = [_pool(self.count).submit(task, part) for part in parts]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            _ended(futures)
 
     def all(self, task: Callable[[], None], count: int) -> None:
         """Run `task` in this thread and, at about the same time, in others: `count` in all."""
@@ -87,9 +91,16 @@ class Threads:
         try:
             task()
         finally:
-            wait(others)  # also after Ctrl-C: they write to what the next run may use
+            _ended(others)
         for other in others:
             other.result()
+
+
+def _ended(futures: list[Future[None]]) -> None:
+    """Wait until none runs, also after Ctrl-C: they write to what the next run may use."""
+    for future in futures:
+        future.cancel()
+    wait(futures)
 
 
 def processors() -> int:
