@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 
@@ -82,8 +82,10 @@ class Threads:
         try:
             for future in futures:
                 future.result()
-        finally:
-            _ended(futures)
+        finally:  # also after Ctrl-C: what runs writes to what the next run may use
+            for future in futures:
+                future.cancel()
+            wait(futures)
 
     def all(self, task: Callable[[], None], count: int) -> None:
         """Run `task` in this thread and, at about the same time, in others: `count` in all."""
@@ -91,16 +93,9 @@ class Threads:
         try:
             task()
         finally:
-            _ended(others)
+            wait(others)  # also after Ctrl-C: they write to what the next run may use
         for other in others:
             other.result()
-
-
-def _ended(futures: list[Future[None]]) -> None:
-    """Wait until none runs, also after Ctrl-C: they write to what the next run may use."""
-    for future in futures:
-        future.cancel()
-    wait(futures)
 
 
 def processors() -> int:
