@@ -101,6 +101,18 @@ def test_other_devices_and_precisions_have_programs_of_their_own(cache, tmp_path
     assert once(model, "cpu").compiles == once(model, "emulator").compiles == 0
 
 
+def test_targets_that_differ_in_one_answer_share_no_program(cache, tmp_path):
+    model, target = toy_llama(tmp_path / "m"), tmp_path / "probed.json"
+    found = []
+    for binding in ("sizes", "sizes", "names@output"):
+        document = {"name": "probed", "base": "strict", "behaviour": {"binding": binding}}
+        target.write_text(json.dumps(document))
+        with orion_ane.load(str(model), device="emulator", target=str(target), threads=1) as loaded:
+            found.append(loaded.generate([1, 2], max_tokens=3).compiles)
+    assert found == [found[0], 0, found[0]]
+    assert found[0] > 0
+
+
 def damage(folder: Path) -> None:
     for file in folder.rglob("*"):
         if file.is_file():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def _identity(target: Target | None) -> str:
     """All of a target, in an order of its own."""
     if target is None:
         return "none"
-    return repr((target.name, sorted(target.limits), target.dialect, target.numerics))
+    return repr((replace(target, limits=frozenset()), sorted(target.limits)))
 
 
 def _entry(program: Program, file: WeightFile) -> Entry:
