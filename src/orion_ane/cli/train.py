@@ -127,6 +127,8 @@ def train(
                 say(f"written to {path}")
             return code
         finally:
+            if (unsaved := prepared.loop.unsaved) is not None:
+                say(f"note: {unsaved}")
             prepared.loop.trainer.close()
 
 

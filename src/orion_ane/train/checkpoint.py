@@ -129,9 +129,13 @@ class Checkpoints:
         One of the same step that is there already, and cannot be read, makes room.
 
         Raises:
-            CheckpointError: the disk is full or refuses, and what was there is as it was; or a
-                good one of this step is there.
+            CheckpointError: the disk is full or refuses, and what was there is as it was; a good
+                one of this step is there; or the state is torn.
         """
+        if run.state.is_torn:
+            raise CheckpointError(
+                str(self.folder), "nothing is saved: a step broke off while weights moved"
+            )
         path = self.folder / f"step-{run.state.step:08d}"
         try:
             self._clear_halves()

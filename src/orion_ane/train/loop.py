@@ -59,6 +59,7 @@ class Loop:
 
     Attributes:
         end: why it stopped; None while it goes on.
+        unsaved: why the end was not saved, for people; None where it was.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Loop:
     ) -> None:
         self.trainer, self.batches, self.plan = trainer, batches, plan
         self.end: End | None = None
+        self.unsaved: str | None = None
         self._checkpoints, self._clock = checkpoints, clock
         self._saved = trainer.state.step
         self._cursor = batches.cursor
@@ -104,7 +106,10 @@ class Loop:
                     self.end = "time"
                     return
         finally:
-            self.save()
+            if state.is_torn:
+                self.unsaved = self._why_unsaved()
+            else:
+                self.save()
 
     def save(self) -> None:
         """Write a checkpoint, unless the last one is of this step."""
@@ -115,6 +120,12 @@ class Loop:
         config = self.trainer.decoder.config
         self._checkpoints.save(Run(config, state, settings, self._cursor))
         self._saved = state.step
+
+    def _why_unsaved(self) -> str:
+        state = self.trainer.state
+        why = f"step {state.step + 1} broke off while weights moved, and is not saved"
+        kept = self._checkpoints
+        return why if not kept else f"{why}; the checkpoint of step {self._saved} is as it was"
 
     def _step(self) -> Report:
         state = self.trainer.state

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from orion_ane.host.adamw import Moments
 from orion_ane.train.layout import masters as as_masters
@@ -23,6 +24,8 @@ class State:
         tokens_seen: targets that counted.
         loss_scale: of the next step.
         streak: steps in a row that moved the weights; below 0, that were not finite.
+        is_torn: whether a step broke off while it was written here: some weights have moved and
+            others have not.  Such a state is not saved, and nothing goes on from it.
     """
 
     masters: dict[str, Array]
@@ -33,6 +36,7 @@ class State:
     tokens_seen: int = 0
     loss_scale: float = 1.0
     streak: int = 0
+    is_torn: bool = field(default=False, init=False)
 
     @classmethod
     def fresh(cls, tensors: Mapping[str, Array], *, loss_scale: float = 1.0) -> State:
@@ -40,3 +44,10 @@ class State:
         copied = as_masters(tensors)
         moments = {name: Moments.zero(array.shape) for name, array in copied.items()}
         return cls(copied, moments, loss_scale=loss_scale)
+
+    @contextmanager
+    def one_step(self) -> Iterator[None]:
+        """Write a step here, all of it: what breaks off, for whatever reason, leaves it torn."""
+        self.is_torn = True
+        yield
+        self.is_torn = False  # not in a `finally`: an error must not come this far

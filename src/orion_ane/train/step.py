@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orion_ane.errors import ConfigError
+from orion_ane.errors import BackendError, ConfigError
 from orion_ane.host.adamw import AdamW, clip, global_norm
 from orion_ane.host.schedule import Schedule
 from orion_ane.models.decoder import Decoder
@@ -127,20 +127,22 @@ class Trainer:
 
         Raises:
             DataError: a row of another length, or an id outside the vocabulary.
-            BackendError: a device failed.
+            BackendError: a device failed, or the step before broke off while it was written.
         """
         started, state, timings = time.perf_counter(), self.state, Timings()
+        _want_whole(state)
         scale, lr = state.loss_scale, self.recipe.schedule(state.step)
         found = self.network.gradients(batches, state.masters, scale=scale, timings=timings)
         with timings.of("optimizer_ms"), self.network.threads.running():
             loss = found.mean()
             norm = self._clipped(found)
             why = _no_step(found, loss, norm)
-            if why is None:
-                self._learn(found.arrays, lr)
-        state.step += 1
-        state.tokens_seen += found.tokens
-        self._count(why, found.tokens)
+            with state.one_step():
+                if why is None:
+                    self._learn(found.arrays, lr)
+                state.step += 1
+                state.tokens_seen += found.tokens
+                self._count(why, found.tokens)
         if why is None:  # last: whatever happens now, the state is that of a whole step
             with timings.of("update_ms"):
                 self.network.renew(state.masters)
@@ -194,6 +196,15 @@ class Trainer:
     def close(self) -> None:
         """Unload every program; what was learnt stays in `state`."""
         self.network.close()
+
+
+def _want_whole(state: State) -> None:
+    if state.is_torn:
+        raise BackendError(
+            f"step {state.step + 1}",
+            "broke off while weights moved: some are of this step, others of the one before",
+            hint="go on from the last checkpoint",
+        )
 
 
 def _no_step(found: Gradients, loss: float, norm: float) -> str | None:

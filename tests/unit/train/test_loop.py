@@ -11,8 +11,9 @@ import resumed_run
 from resumed_run import STEPS, loop_of, started
 
 import orion_ane
-from orion_ane.errors import BackendError, ConfigError
-from orion_ane.train.checkpoint import Checkpoints
+from orion_ane.errors import BackendError, CheckpointError, ConfigError
+from orion_ane.host.adamw import AdamW
+from orion_ane.train.checkpoint import Checkpoints, Run
 from orion_ane.train.loop import Loop, Plan, line_of, settings_of, summary_of
 
 
@@ -164,3 +165,56 @@ def test_the_device_that_fails_leaves_a_whole_step(tmp_path, monkeypatch):
     assert (saved.state.step, saved.cursor["drawn"]) == (2, cursor)
     assert np.array_equal(saved.state.masters["embed"], trainer.state.masters["embed"])
     assert orion_ane.backend("cpu").compiles == 0
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("breaks", [RuntimeError, KeyboardInterrupt])
+def test_a_step_that_breaks_off_while_weights_move_is_not_saved(
+    breaks, saved, tmp_path, monkeypatch
+):
+    trainer, batches = started("cpu")
+    kept = Checkpoints(tmp_path)
+    loop = Loop(trainer, batches, Plan(save_every=int(saved)), checkpoints=kept)
+    steps = loop.run()
+    next(steps)
+    next(steps)
+    before = bits(trainer.state)
+    left, update = [3], AdamW.update
+
+    def fails(self, *args: object, **options: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise breaks
+        update(self, *args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AdamW, "update", fails)
+        with pytest.raises(breaks):
+            next(steps)
+    assert bits(trainer.state) != before  # three tensors have moved, the others have not
+    assert trainer.state.step == 2
+    end = "; the checkpoint of step 2 is as it was" if saved else ""
+    assert loop.unsaved == f"step 3 broke off while weights moved, and is not saved{end}"
+    assert len(kept) == 2 * int(saved)
+    with pytest.raises(CheckpointError, match="a step broke off while weights moved"):
+        kept.save(Run(resumed_run.CONFIG, trainer.state))
+    with pytest.raises(BackendError, match="step 3: broke off while weights moved"):
+        trainer.step([])
+
+
+def test_an_update_of_programs_that_fails_leaves_a_step_that_is_saved(tmp_path, monkeypatch):
+    trainer, batches = started("cpu")
+    loop = Loop(trainer, batches, Plan(), checkpoints=Checkpoints(tmp_path))
+    steps = loop.run()
+    next(steps)
+
+    def fails(_: object) -> None:
+        raise BackendError("reload", "the device is gone")
+
+    monkeypatch.setattr(trainer.network, "renew", fails)
+    with pytest.raises(BackendError, match="the device is gone"):
+        next(steps)
+    saved = Checkpoints(tmp_path).newest()
+    assert loop.unsaved is None
+    assert (saved.state.step, saved.state.updates) == (2, 2)
+    assert bits(saved.state) == bits(trainer.state)
