@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
 from orion_ane.engine.jit import intrinsic
 from orion_ane.engine.macs.vectors import HALF, I64, SINGLE, Vectors
-from orion_ane.engine.plan.code import I16
+from orion_ane.engine.plan.code import I16, I32
 
 LANES, WAYS = 16, 4
 _BLOCK = LANES * WAYS
+_LINE = 64  # bytes that the processor fetches at once
+
+# How far ahead of a sum memory is asked for, in bytes.  A processor's own guesses end with a page
+# and begin anew; two threads of a Cascade Lake read rows at 20 GB/s so and at 17 without.  A Zen 4
+# was slower when it was asked, and reads as fast as it can by itself.
+_AHEAD = 0 if (binding.get_host_cpu_name() or "").startswith("znver") else 4096
 
 
 def _place(b: Any, address: Any, of: ir.Type) -> Any:
@@ -37,6 +43,17 @@ def _multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
     return b.call(function, [x, y, z])
 
 
+def _ask_for(b: Any, base: Any, index: Any, count: int, of: ir.Type) -> None:
+    """Have what lies _AHEAD of `count` numbers fetched; what is no memory is not."""
+    size, byte = 2 if of == HALF else 4, ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+    prefetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
+    to_read, to_be_kept, data = (ir.Constant(I32, value) for value in (0, 3, 1))
+    for at in range(_AHEAD, _AHEAD + size * count if _AHEAD else 0, _LINE):
+        place = b.gep(base, [b.add(index, ir.Constant(I64, at // size))])
+        b.call(prefetch, [b.bitcast(place, byte), to_read, to_be_kept, data])
+
+
 def _dot(of: ir.Type) -> Any:
     @intrinsic
     def dot(_context: Any, _w: Any, _x: Any, _n: Any) -> Any:
@@ -49,6 +66,7 @@ def _dot(of: ir.Type) -> Any:
             blocks = b.udiv(n, ir.Constant(I64, _BLOCK))
             with cgutils.for_range(b, blocks) as loop:
                 k = b.mul(loop.index, ir.Constant(I64, _BLOCK))
+                _ask_for(b, w, k, _BLOCK, of)
                 for total in totals:
                     product = (v.load(w, k, of), v.load(x, k), b.load(total))
                     b.store(v.call("fma", v.type, *product), total)
