@@ -10,7 +10,12 @@ from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.portable import PortableProgram
 from orion_ane.types import Array
 
-__all__ = ["Range", "RangeReport", "ranges"]
+__all__ = ["Range", "RangeReport", "ranges", "shows_ranges"]
+
+
+def shows_ranges(executable: Executable) -> bool:
+    """Whether the device shows what the program computes inside."""
+    return isinstance(executable, PortableProgram)
 
 
 def ranges(executable: Executable, inputs: Mapping[str, Array]) -> RangeReport:

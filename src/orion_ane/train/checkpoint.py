@@ -31,7 +31,8 @@ from orion_ane.train.tensor_file import Written, want_written, write_pieces, wri
 from orion_ane.types import Array
 
 MAGIC = "orion-training"
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
 TENSORS, DOCUMENT = "state.safetensors", "checkpoint.json"
 COUNTS = ("step", "updates", "skipped", "tokens_seen", "streak")
 KINDS = ("master", "mean", "square")
@@ -70,6 +71,7 @@ class Saved:
         config: the model's shape as a document has it.
         code: the version that wrote it.
         state, settings, cursor, rng: as in `Run`.
+        note: what is not as the present format has it; None where all is.
     """
 
     path: Path
@@ -79,6 +81,7 @@ class Saved:
     settings: Mapping[str, Any]
     cursor: Mapping[str, Any]
     rng: Mapping[str, Any]
+    note: str | None = None
 
     def want(self, run: str, config: ModelConfig, settings: Mapping[str, Any]) -> None:
         """Refuse to go on with another model, or in another way.
@@ -110,7 +113,7 @@ class Checkpoints:
         keep: how many of the newest stay.
 
     Attributes:
-        notes: why some were passed over by `newest`.
+        notes: why some were passed over by `newest`, and what is said of the one it took.
 
     Raises:
         ConfigError: none would be kept.
@@ -162,10 +165,13 @@ class Checkpoints:
         first: CheckpointError | None = None
         for path in reversed(self._all()):
             try:
-                return load(path)
+                found = load(path)
             except CheckpointError as error:
                 first = first or error
                 self.notes.append(f"passed over: {error}")
+            else:
+                self.notes += [found.note] if found.note else []
+                return found
         if first is not None:
             raise first
         return None
@@ -223,6 +229,7 @@ def _write(folder: Path, run: Run) -> None:
         "code": version("orion-ane"),
         **{name: getattr(state, name) for name in COUNTS},
         "loss_scale": state.loss_scale,
+        "scales": state.scales,
         "config": _plain(asdict(run.config)),
         "settings": _plain(dict(run.settings)),
         "cursor": _plain(dict(run.cursor)),
@@ -248,16 +255,22 @@ def load(path: Path) -> Saved:
     want_written(path / TENSORS, want)
     masters, means, squares = _arrays(path / TENSORS)
     moments = {name: Moments(means[name], squares[name]) for name in masters}
-    counts = {name: _of(where, document, name, int) for name in COUNTS}
-    scale = _of(where, document, "loss_scale", float)
+    state = State(masters, moments, loss_scale=_of(where, document, "loss_scale", float))
+    for name in COUNTS:
+        setattr(state, name, _of(where, document, name, int))
+    note: str | None = f"{path}: of an older format: the scales of gradients are chosen anew"
+    if document["version"] != 1:
+        note, scales = None, _of(where, document, "scales", dict)
+        state.scales = {name: _of(where, scales, name, float) for name in scales}
     return Saved(
         path=path,
         config=_of(where, document, "config", dict),
         code=_of(where, document, "code", str),
-        state=State(masters, moments, **counts, loss_scale=scale),
+        state=state,
         settings=_of(where, document, "settings", dict),
         cursor=_of(where, document, "cursor", dict),
         rng=_of(where, document, "rng", dict),
+        note=note,
     )
 
 
@@ -275,12 +288,12 @@ def _document(path: Path) -> dict[str, object]:
     found = parse_json(str(path), text)
     if found.get("format") != MAGIC:
         raise CheckpointError(str(path), "another format", got=found.get("format"), want=MAGIC)
-    if found.get("version") != FORMAT:
+    if found.get("version") not in READABLE:
         raise CheckpointError(
             str(path),
             "another version of the format",
             got=found.get("version"),
-            want=FORMAT,
+            want=" or ".join(map(str, READABLE)),
             hint=f"it was written by orion-ane {found.get('code')}; resume with that",
         )
     return found

@@ -144,7 +144,7 @@ class Loop:
             raise BackendError(
                 f"step {state.step}",
                 f"{-state.streak} steps in a row were not finite",
-                got=f"loss scale {state.loss_scale:g}",
+                got=f"loss scale {min([state.loss_scale, *state.scales.values()]):g}",
                 hint="a lower rate, or fp32 on --device cpu, may help; the checkpoint is kept",
             )
 
@@ -161,6 +161,7 @@ def line_of(report: Report, trainer: Trainer) -> dict[str, Any]:
         "lr": report.lr,
         "grad_norm": report.grad_norm,
         "loss_scale": report.loss_scale,
+        "loss_scales": dict(report.loss_scales),
         "skipped": state.skipped,
         "tokens_seen": state.tokens_seen,
         **times,

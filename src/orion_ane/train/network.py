@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -20,8 +18,10 @@ from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import MASKED, Precision
 from orion_ane.runtime.backend import Backend
 from orion_ane.train.fingerprint import fingerprint
+from orion_ane.train.gradients import Gradients, Timings
 from orion_ane.train.layout import places, zeros
 from orion_ane.train.placed import Placed
+from orion_ane.train.scales import LEAST, chosen, largest
 from orion_ane.train.stages import Stage, stages_of
 from orion_ane.train.updates import Reload, Updates
 from orion_ane.types import Array, DType
@@ -52,53 +52,6 @@ class Batch:
         """Rows of S + 1 ids, each shifted within itself (case D07)."""
         array = np.asarray(rows, np.int64)
         return cls(array[:, :-1], array[:, 1:])
-
-
-@dataclass
-class Timings:
-    """Where the time of a step went, in milliseconds, by part."""
-
-    ms: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def of(self, part: str) -> Iterator[None]:
-        """Count the time of the block."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            spent = (time.perf_counter() - started) * 1000
-            self.ms[part] = self.ms.get(part, 0.0) + spent
-
-
-@dataclass(eq=False)
-class Gradients:
-    """Sums over every target of a step; nothing is divided yet (case D01).
-
-    Attributes:
-        arrays: by canonical tensor, in fp32.
-        loss: the sum of negative log-probabilities, in nats.
-        tokens: the targets that count.
-        bad: the first value that was not finite, as `layers.3 hidden`; None where all were.
-    """
-
-    arrays: dict[str, Array]
-    loss: float = 0.0
-    tokens: int = 0
-    bad: str | None = None
-
-    def mean(self) -> float:
-        """Divide the gradients by the tokens, in place; the mean loss."""
-        if not self.tokens:
-            return 0.0
-        for array in self.arrays.values():
-            np.divide(array, np.float32(self.tokens), out=array)
-        return self.loss / self.tokens
-
-    def note(self, where: str, array: Array) -> None:
-        """Remember where the first value stood that was not finite."""
-        if self.bad is None and not np.isfinite(array).all():
-            self.bad = where
 
 
 class Network:
@@ -173,12 +126,17 @@ class Network:
         """In forward order, the head last."""
         return tuple(placed.stage for placed in self._placed)
 
+    @property
+    def half_stages(self) -> tuple[str, ...]:
+        """The names of those in fp16, whose gradients need a scale, in forward order."""
+        return tuple(p.stage.name for p in self._placed if p.stage.is_half)
+
     def gradients(
         self,
         batches: Iterable[Batch],
         masters: Mapping[str, Array],
         *,
-        scale: float = 1.0,
+        scale: float | Mapping[str, float] = 1.0,
         timings: Timings | None = None,
     ) -> Gradients:
         """The sums of losses and gradients over every row of every batch.
@@ -186,7 +144,8 @@ class Network:
         Args:
             batches: the microbatches of a step.
             masters: the tensors in fp32, for what the host looks up.
-            scale: multiplies what flows back through the device, and is taken out again in fp32.
+            scale: multiplies what flows back through a stage, and is taken out again in fp32: of
+                each by its name, or of all on the device.
             timings: to which the time is added.
 
         Raises:
@@ -196,10 +155,11 @@ class Network:
         self._want_fresh(masters)
         spent = timings or Timings()
         total = Gradients(zeros(self.decoder))
+        scales = scale if isinstance(scale, Mapping) else self._even(scale)
         for batch in batches:
             self._check(batch)
             for ids, targets in zip(batch.ids, batch.targets, strict=True):
-                self._row(ids, targets, masters, total, scale, spent)
+                self._row(ids, targets, masters, total, scales, spent)
         return total
 
     def loss(self, batches: Iterable[Batch], masters: Mapping[str, Array]) -> Gradients:
@@ -213,6 +173,41 @@ class Network:
                 total.loss += found.total
                 total.tokens += found.tokens
         return total
+
+    def scales(
+        self, batch: Batch, masters: Mapping[str, Array], *, start: float
+    ) -> dict[str, float]:
+        """The scale of each stage in fp16, chosen by the first row that has a target.
+
+        Where the device shows what it computes inside, that counts too.  Nothing where no stage
+        is in fp16, no row has a target, or values are not finite on the way there.
+
+        Args:
+            batch: as `gradients` takes them.
+            masters: likewise.
+            start: a power of two, with which each stage is tried first.
+        """
+        self._want_fresh(masters)
+        self._check(batch)
+        asked = [i for i, targets in enumerate(batch.targets) if (targets != IGNORED).any()]
+        if self.precision.compute is not DType.FP16 or not asked:
+            return {}
+        row, total = asked[0], Gradients({})
+        kept, found = self._forward(batch.ids[row], batch.targets[row], masters, total, Timings())
+        if total.bad is not None:
+            return {}
+        scales: dict[str, float] = {}
+        seeds = self._seeds(self._placed[-1].stage, found.gradient)
+        for placed, known in zip(reversed(self._placed), reversed(kept), strict=True):
+            scale = start if placed.stage.is_half else 1.0
+            every, extent = placed.tried(known, seeds, scale)
+            while placed.stage.is_half and extent.largest == math.inf and scale > LEAST:
+                scale /= 4
+                every, extent = placed.tried(known, seeds, scale)
+            if placed.stage.is_half:
+                scales[placed.stage.name] = chosen(scale, extent)
+            seeds = placed.passed_on(every, scale)
+        return scales
 
     def renew(self, masters: Mapping[str, Array]) -> None:
         """Have every program run with new weights.
@@ -233,6 +228,10 @@ class Network:
 
     def _of(self, stage: Stage) -> Precision:
         return self.head_precision if stage.name == "head" else self.precision
+
+    def _even(self, scale: float) -> dict[str, float]:
+        """One scale for every stage on the device."""
+        return {p.stage.name: scale for p in self._placed if p.updates is self.updates}
 
     def _way(self, stage: Stage) -> Updates:
         return self._head_updates if stage.name == "head" else self.updates
@@ -271,7 +270,7 @@ class Network:
         targets: Array,
         masters: Mapping[str, Array],
         total: Gradients,
-        scale: float,
+        scales: Mapping[str, float],
         spent: Timings,
     ) -> None:
         """Add one sequence to the sums."""
@@ -280,19 +279,13 @@ class Network:
         kept, found = self._forward(ids, targets, masters, total, spent)
         total.loss += found.total
         total.tokens += found.tokens
-        factor = scale if self._head_updates is self.updates else 1.0
-        seeds = self._seeds(self._placed[-1].stage, found.gradient, factor)
+        seeds = self._seeds(self._placed[-1].stage, found.gradient)
         for placed, known in zip(reversed(self._placed), reversed(kept), strict=True):
-            stage = placed.stage
-            if stage.name != "head" and factor != scale:
-                seeds, factor = {n: a * np.float32(scale) for n, a in seeds.items()}, scale
-            dtype = self._of(stage).compute.numpy
-            with np.errstate(all="ignore"):
-                cotangents = {name: array.astype(dtype) for name, array in seeds.items()}
-            d_input = self._stage_back(placed, {**known, **cotangents}, total, factor, spent)
-            seeds = {"d_hidden": d_input.astype(np.float32)}
+            seeds = self._stage_back(
+                placed, known, seeds, total, scales.get(placed.stage.name, 1.0), spent
+            )
         with spent.of("weight_grad_ms"), np.errstate(all="ignore"):
-            dx = seeds["d_hidden"][0, :, 0].T / np.float32(factor)  # [S, C]
+            dx = seeds["d_hidden"][0, :, 0].T  # [S, C]
             for name, rows in zip(
                 self.decoder.host_names, (ids, self._positions), strict=False
             ):  # tokens first, then positions, where the model has a table of them
@@ -314,50 +307,67 @@ class Network:
             for placed in self._placed:
                 stage = placed.stage
                 with np.errstate(all="ignore"):
-                    fed = {stage.takes: np.ascontiguousarray(x, self._of(stage).compute.numpy)}
+                    fed = {stage.takes: np.ascontiguousarray(x, stage.dtype.numpy)}
                 fed |= {n: self._shared[n] for n in stage.forward.inputs if n != stage.takes}
                 outputs = placed.forward(fed)
                 known = {**fed, **outputs}
                 kept.append({name: known[name] for name in stage.kept})
                 for name in stage.gives:
-                    total.note(f"{stage.name} {name}", outputs[name])
+                    finite = bool(np.isfinite(outputs[name]).all())
+                    total.note(stage.name, name, finite=finite)
                 x = outputs.get("hidden", x)
             parts = [outputs[name] for name in self._placed[-1].stage.gives]
             logits = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
             found = cross_entropy(logits[0, :, 0], targets, axis=0)
         return kept, found
 
-    def _seeds(self, head: Stage, gradient: Array, factor: float) -> dict[str, Array]:
-        """The cotangent of each of the head's outputs."""
+    def _seeds(self, head: Stage, gradient: Array) -> dict[str, Array]:
+        """The cotangent of each of the head's outputs, in fp32 and without any scale."""
         seeds, at = {}, 0
         for name in head.gives:
             rows = head.forward.outputs[name].type.shape[1]
             part = gradient[at : at + rows]
-            scaled = part if factor == 1 else part * np.float32(factor)
-            seeds[f"d_{name}"] = np.ascontiguousarray(scaled)[None, :, None]
+            seeds[f"d_{name}"] = np.ascontiguousarray(part)[None, :, None]
             at += rows
         return seeds
+
+    def _note_flow(
+        self,
+        stage: Stage,
+        seeds: Mapping[str, Array],
+        every: Mapping[str, Array],
+        total: Gradients,
+    ) -> None:
+        """Remember how large what flowed came, and the first of it that was not finite."""
+        names = (*seeds, *stage.backward.outputs)
+        if not stage.is_half:  # an output alone, whose values all the others make
+            names = (f"d_{stage.takes}",)
+        for name in names:
+            size = largest(every[name])
+            total.note(stage.name, name, finite=size < math.inf, back=True)
+            if stage.is_half:
+                total.largest[stage.name] = max(size, total.largest.get(stage.name, 0.0))
 
     def _stage_back(
         self,
         placed: Placed,
-        known: dict[str, Array],
+        known: Mapping[str, Array],
+        seeds: Mapping[str, Array],
         total: Gradients,
         factor: float,
         spent: Timings,
-    ) -> Array:
-        """Add a stage's weight gradients to the sums; the cotangent of its input."""
+    ) -> dict[str, Array]:
+        """Add a stage's weight gradients to the sums; the cotangents for the stage before."""
         stage = placed.stage
         with spent.of("backward_ms"):
-            outputs = placed.backward({name: known[name] for name in stage.backward.inputs})
-        d_input = outputs[f"d_{stage.takes}"]
-        total.note(f"{stage.name} d_{stage.takes}", d_input)
-        every = {**known, **outputs}
+            every = placed.back(known, seeds, factor)
+            self._note_flow(stage, seeds, every, total)
+            passed_on = placed.passed_on(every, factor)
         parts: dict[str, list[Callable[[], Array]]] = {}
         for pair in stage.pairs:
             parts.setdefault(pair.weight, []).append(partial(_product, pair, every))
         for name, label in stage.vectors.items():
-            parts.setdefault(label, []).append(partial(_vector, outputs[name]))
+            parts.setdefault(label, []).append(partial(_vector, every[name]))
         work = list(parts.items())
 
         def add(i: int) -> None:  # weights lie apart from each other: any thread may add to one
@@ -372,7 +382,7 @@ class Network:
 
         with spent.of("weight_grad_ms"), self.threads.running():
             self.threads.each(add, range(len(work)))
-        return d_input
+        return passed_on
 
 
 def _product(pair: Pair, every: Mapping[str, Array]) -> Array:
@@ -381,8 +391,3 @@ def _product(pair: Pair, every: Mapping[str, Array]) -> Array:
 
 def _vector(gradient: Array) -> Array:
     return gradient.astype(np.float32)
-
-
-def is_power_of_two(scale: float) -> bool:
-    """Whether multiplying by the scale and dividing again loses nothing."""
-    return math.isfinite(scale) and scale > 0 and math.frexp(scale)[0] == 0.5

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+
+import numpy as np
 
 from orion_ane.compiler import compile as compile_graph
 from orion_ane.mil import pack
 from orion_ane.mil.program import Program
 from orion_ane.runtime.backend import Executable
+from orion_ane.runtime.ranges import ranges, shows_ranges
+from orion_ane.train.scales import Extent, largest, least_product, typical
 from orion_ane.train.stages import Stage, labels_of, with_inputs
 from orion_ane.train.updates import Updates
 from orion_ane.types import Array
@@ -28,6 +33,7 @@ class Placed:
 
     def __init__(self, stage: Stage, weights: Mapping[str, Array], updates: Updates) -> None:
         self.stage, self.updates = stage, updates
+        self._sizes = self._typical(weights)
         device = updates.device
         graphs = [stage.forward, stage.backward]
         # What a program reads as inputs, by direction; empty where it has weights of its own.
@@ -51,9 +57,61 @@ class Placed:
         """The outputs of the forward kernel, kept values among them."""
         return self._loaded[0].run({**inputs, **self._read[0]})
 
-    def backward(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs of the backward kernel."""
-        return self._loaded[1].run({**inputs, **self._read[1]})
+    def back(
+        self, known: Mapping[str, Array], seeds: Mapping[str, Array], scale: float
+    ) -> dict[str, Array]:
+        """All that the backward kernel reads and gives.
+
+        Args:
+            known: what was kept of the way there.
+            seeds: the cotangents in fp32, without any scale.
+            scale: a power of two, which multiplies whatever flows back.
+        """
+        with np.errstate(all="ignore"):
+            scaled = seeds if scale == 1 else {n: a * np.float32(scale) for n, a in seeds.items()}
+            cotangents = {n: array.astype(self.stage.dtype.numpy) for n, array in scaled.items()}
+        every = {**known, **cotangents}
+        inputs = {name: every[name] for name in self.stage.backward.inputs}
+        return every | self._loaded[1].run({**inputs, **self._read[1]})
+
+    def passed_on(self, every: Mapping[str, Array], scale: float) -> dict[str, Array]:
+        """The cotangents for the stage before, in fp32 and without any scale."""
+        with np.errstate(all="ignore"):
+            dx = every[f"d_{self.stage.takes}"].astype(np.float32)
+            return {"d_hidden": dx if scale == 1 else dx / np.float32(scale)}
+
+    def tried(
+        self, known: Mapping[str, Array], seeds: Mapping[str, Array], scale: float
+    ) -> tuple[dict[str, Array], Extent]:
+        """`back`, and what it came to; of a stage in fp32, nothing is measured."""
+        stage = self.stage
+        every = self.back(known, seeds, scale)
+        if not stage.is_half:
+            return every, Extent(0.0, math.inf)
+        most = [largest(every[name]) for name in (*seeds, *stage.backward.outputs)]
+        inner = self._flow({name: every[name] for name in stage.backward.inputs}, seeds)
+        pairs = ((pair.weight, pair.dy) for pair in stage.pairs)
+        return every, Extent(max(inner, *most), least_product(pairs, self._sizes, every))
+
+    def _flow(self, inputs: Mapping[str, Array], cotangents: Iterable[str]) -> float:
+        """The largest magnitude of whatever flows back inside; 0 where the device hides it.
+
+        All of it is linear in the cotangents: it is 0 where they are.
+        """
+        loaded = self._loaded[1]
+        if not shows_ranges(loaded):
+            return 0.0
+        fed = {**inputs, **self._read[1]}
+        nothing = {name: np.zeros_like(fed[name]) for name in cotangents}
+        pairs = zip(
+            ranges(loaded, fed).ranges, ranges(loaded, {**fed, **nothing}).ranges, strict=True
+        )
+        flowing = [
+            range_ for range_, without in pairs if not (without.largest or without.not_finite)
+        ]
+        if any(range_.not_finite for range_ in flowing):
+            return math.inf
+        return max((range_.largest for range_ in flowing), default=0.0)
 
     def renew(self, weights: Mapping[str, Array]) -> None:
         """Have both programs run with new weights.
@@ -61,6 +119,7 @@ class Placed:
         Raises:
             BackendError: the device cannot, or has no room.
         """
+        self._sizes = self._typical(weights)
         if self.updates.as_inputs:
             self._feed(weights)
             return
@@ -71,6 +130,11 @@ class Placed:
                 files, digests = {file.path: file.data}, {file.path: lambda: file.digest}
                 new = replace(old, weights=files, digests=digests)
                 self._loaded[i] = self.updates.renew(loaded, new)
+
+    def _typical(self, weights: Mapping[str, Array]) -> dict[str, float]:
+        """How large the weights are whose products need a scale."""
+        pairs = self.stage.pairs if self.stage.is_half else ()
+        return {pair.weight: typical(weights[pair.weight]) for pair in pairs}
 
     def _feed(self, weights: Mapping[str, Array]) -> None:
         """Keep the weights that each program reads, as they are now."""

@@ -12,6 +12,7 @@ from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import Precision
 from orion_ane.ops import Input, Weight, input_
 from orion_ane.ops.linear import Conv1x1
+from orion_ane.types import DType
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,16 @@ class Stage:
     forward: Graph
     backward: Graph
     pairs: tuple[Pair, ...]
+
+    @property
+    def dtype(self) -> DType:
+        """In which it computes."""
+        return self.forward.inputs[self.takes].type.dtype
+
+    @property
+    def is_half(self) -> bool:
+        """Whether that is fp16, so that what flows back needs a scale."""
+        return self.dtype is DType.FP16
 
     @property
     def labels(self) -> tuple[str, ...]:

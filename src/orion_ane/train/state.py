@@ -22,7 +22,8 @@ class State:
         updates: how many of them moved the weights, which is AdamW's own count.
         skipped: how many did not, since a gradient was not finite or nothing was to be learnt.
         tokens_seen: targets that counted.
-        loss_scale: of the next step.
+        loss_scale: of what flows back through stages that have no scale of their own.
+        scales: of those that have, by name.
         streak: steps in a row that moved the weights; below 0, that were not finite.
         is_torn: whether a step broke off while it was written here: some weights have moved and
             others have not.  Such a state is not saved, and nothing goes on from it.
@@ -36,6 +37,7 @@ class State:
     tokens_seen: int = 0
     loss_scale: float = 1.0
     streak: int = 0
+    scales: dict[str, float] = field(default_factory=dict)
     is_torn: bool = field(default=False, init=False)
 
     @classmethod
@@ -44,6 +46,10 @@ class State:
         copied = as_masters(tensors)
         moments = {name: Moments.zero(array.shape) for name, array in copied.items()}
         return cls(copied, moments, loss_scale=loss_scale)
+
+    def scale(self, stage: str) -> float:
+        """That of what flows back through a stage."""
+        return self.scales.get(stage, self.loss_scale)
 
     @contextmanager
     def one_step(self) -> Iterator[None]:

@@ -14,15 +14,13 @@ from orion_ane.host.schedule import Schedule
 from orion_ane.models.decoder import Decoder
 from orion_ane.models.weights import shapes
 from orion_ane.runtime.backend import Backend
-from orion_ane.train.network import Batch, Gradients, Network, Timings, is_power_of_two
+from orion_ane.train.gradients import Gradients, Timings
+from orion_ane.train.network import Batch, Network
+from orion_ane.train.scales import AGAIN, adjust, is_power_of_two
 from orion_ane.train.state import State
 from orion_ane.train.updates import Updates, UpdatesName
 from orion_ane.train.updates import updates as make_updates
-from orion_ane.types import Array, DType
-
-GROWTH = 500
-"""Good steps in a row after which a scale that was halved is doubled, up to what was asked for."""
-MIN_SCALE = 2.0**-24
+from orion_ane.types import Array
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,8 @@ class Recipe:
         clip: the most that the norm of all gradients may be; None is no bound.
         decay_all: decay vectors too, and not only matrices (case O01).
         decay_embeddings: whether tables that are looked up decay with the matrices.
-        loss_scale: multiplies what flows back through a device in fp16: a power of two, so that
-            taking it out again is exact.
+        loss_scale: multiplies what flows back through a device in fp16, until each stage has a
+            scale of its own; a power of two, so that taking it out again is exact.
 
     Raises:
         ConfigError: a value that means nothing.
@@ -67,7 +65,8 @@ class Report:
         grad_norm: the true norm of the mean gradient, before any clipping.
         tokens: the targets that counted.
         skipped: why nothing was learnt, with the first bad tensor; None where it was.
-        loss_scale: as it was used.
+        loss_scale: as it was used where gradients enter the device.
+        loss_scales: of every stage in fp16, by name, as they were used.
         timings: milliseconds, by part; `step_ms` is all.
     """
 
@@ -78,6 +77,7 @@ class Report:
     tokens: int
     skipped: str | None
     loss_scale: float
+    loss_scales: Mapping[str, float]
     timings: Mapping[str, float]
 
 
@@ -131,8 +131,9 @@ class Trainer:
         """
         started, state, timings = time.perf_counter(), self.state, Timings()
         _want_whole(state)
-        scale, lr = state.loss_scale, self.recipe.schedule(state.step)
-        found = self.network.gradients(batches, state.masters, scale=scale, timings=timings)
+        lr, scales = self.recipe.schedule(state.step), self._scales(batches)
+        used = {name: scales.get(name, state.loss_scale) for name in self.network.half_stages}
+        found = self.network.gradients(batches, state.masters, scale=used, timings=timings)
         with timings.of("optimizer_ms"), self.network.threads.running():
             loss = found.mean()
             norm = self._clipped(found)
@@ -142,26 +143,37 @@ class Trainer:
                     self._learn(found.arrays, lr)
                 state.step += 1
                 state.tokens_seen += found.tokens
-                self._count(why, found.tokens)
+                state.scales = scales
+                self._count(why, found)
         if why is None:  # last: whatever happens now, the state is that of a whole step
             with timings.of("update_ms"):
                 self.network.renew(state.masters)
         spent = {**timings.ms, "step_ms": (time.perf_counter() - started) * 1000}
-        return Report(state.step, loss, lr, norm, found.tokens, why, scale, spent)
+        scale = next(reversed(used.values()), 1.0)
+        return Report(state.step, loss, lr, norm, found.tokens, why, scale, used, spent)
 
-    def _count(self, why: str | None, tokens: int) -> None:
-        """Keep the counts, and the scale: half after a step that overflowed (case O09)."""
+    def _scales(self, batches: Sequence[Batch]) -> dict[str, float]:
+        """The stages' scales for this step: chosen at first, and again when all went well long."""
+        state = self.state
+        if state.scales and (state.streak <= 0 or state.streak % AGAIN):
+            return dict(state.scales)
+        if not self.network.half_stages or state.streak < 0 or not batches:
+            return dict(state.scales)
+        start = self.recipe.loss_scale
+        found = self.network.scales(batches[0], state.masters, start=start)
+        return found or dict(state.scales)
+
+    def _count(self, why: str | None, found: Gradients) -> None:
+        """Keep the counts, and the scales."""
         state = self.state
         if why is None:
             state.streak = max(state.streak, 0) + 1
-            if state.streak % GROWTH == 0:
-                state.loss_scale = min(2 * state.loss_scale, self.recipe.loss_scale)
-            return
-        state.skipped += 1
-        if tokens:
-            state.streak = min(state.streak, 0) - 1
-            if self.network.precision.compute == DType.FP16:
-                state.loss_scale = max(state.loss_scale / 2, MIN_SCALE)
+        else:
+            state.skipped += 1
+            if found.tokens:
+                state.streak = min(state.streak, 0) - 1
+        if found.tokens and self.network.half_stages:
+            adjust(state, found, is_bad=why is not None)
 
     def _clipped(self, found: Gradients) -> float:
         arrays = found.arrays.values()

@@ -24,7 +24,7 @@ from orion_ane.train.tensor_file import write_tensors
 def test_a_checkpoint_comes_back_as_it_was(tmp_path):
     run = run_at(5)
     run.state.updates, run.state.skipped, run.state.tokens_seen = 4, 1, 10**12
-    run.state.loss_scale = 2.0**-30
+    run.state.loss_scale, run.state.scales = 2.0**-30, {"layers.0": 0.5, "layers.1": 64.0}
     run.state.masters["w"][0] = [np.nan, -0.0, 1e-45]
     Checkpoints(tmp_path).save(run)
     found = Checkpoints(tmp_path).newest()
@@ -37,6 +37,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path):
         theirs[...] = 1  # it is the run's own
     counts = ("step", "updates", "skipped", "tokens_seen", "loss_scale")
     assert [getattr(found.state, c) for c in counts] == [5, 4, 1, 10**12, 2.0**-30]
+    assert found.state.scales == run.state.scales
     assert (found.cursor, found.rng) == (run.cursor, run.rng)
     assert found.code
     found.want("this run", CONFIG, {})
@@ -136,18 +137,29 @@ def rewritten(path: Path, **changed: object) -> Path:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"version": 2, "code": "9.1"}, r"another version.*got 2, want 1\n.*orion-ane 9.1"),
+        (
+            {"version": 3, "code": "9.1"},
+            r"another version.*got 3, want 1 or 2\n.*orion-ane 9.1",
+        ),
         ({"format": "other"}, "another format: got other, want orion-training"),
         ({"step": "5"}, "no such step: got str, want int"),
         ({"step": True}, "no such step: got bool, want int"),
         ({"cursor": None}, "no such cursor: got NoneType, want dict"),
         ({"files": {}}, "no such state.safetensors"),
+        ({"scales": {"layers.0": 2}}, "no such layers.0: got int, want float"),
     ],
 )
 def test_another_version_or_format_is_refused_with_its_reason_C11(changed, message, tmp_path):
     path = rewritten(Checkpoints(tmp_path).save(run_at(1)), **changed)
     with pytest.raises(CheckpointError, match=f"(?s){message}"):
         load(path)
+
+
+def test_an_older_format_is_read_with_a_note_C11(tmp_path):
+    kept = Checkpoints(tmp_path)
+    path = rewritten(kept.save(run_at(1)), version=1, scales=None)
+    assert kept.newest().state.scales == {}
+    assert kept.notes == [f"{path}: of an older format: the scales of gradients are chosen anew"]
 
 
 def test_a_file_of_something_else_is_refused_C11(tmp_path):
