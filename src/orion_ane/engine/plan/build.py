@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from types import MappingProxyType
 
 from orion_ane.engine.functions import ROUNDS_NOTHING
 from orion_ane.engine.known import Known
 from orion_ane.engine.plan.commands import Buffer, Command, Shape, Step, View, packed, whole
 from orion_ane.engine.plan.layout import COLUMNS, Do, Fold, Kind
+from orion_ane.engine.plan.quantised import Codes
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node, Op
 from orion_ane.ops.arithmetic import Add, GreaterEqual, Maximum, Mul, RealDiv, Select, Sub
@@ -19,6 +22,8 @@ from orion_ane.types import DType
 
 THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
 SMALL_PRODUCT = 1 << 20  # multiply-adds: below, BLAS has kernels that sum each column otherwise
+NO_CODES: Mapping[Node, Codes] = MappingProxyType({})
+UNPACKED = 1 << 22  # weights of codes that are unpacked at once
 BLAS_COLUMNS = 16  # of whose multiples each column is summed alike
 
 _ELEMENTWISE: dict[type[Op], Do] = {
@@ -53,13 +58,14 @@ class NoCommand(Exception):  # noqa: N818 - no error: the tape runs such a graph
 class Builder:
     """The commands of a graph, in its order, and where its ports and constants are."""
 
-    def __init__(self, graph: Graph, known: Known) -> None:
-        self.graph, self.known = graph, known
+    def __init__(self, graph: Graph, known: Known, codes: Mapping[Node, Codes] = NO_CODES) -> None:
+        self.graph, self.known, self._kept = graph, known, codes
         self.commands: list[Command] = []
         self.constants: list[Node] = []
         self.inputs: dict[str, Buffer] = {}
         self.outputs: dict[str, Buffer] = {}
         self._views: dict[Node, View] = {}
+        self._scales: dict[Buffer, tuple[View, int]] = {}  # of codes, and how many have one
 
     def build(self) -> None:
         """Fill the lists.
@@ -69,7 +75,9 @@ class Builder:
         """
         names = {node: name for name, node in self.graph.inputs.items()}
         for node in self.graph.nodes:
-            if node in names:
+            if node in self._kept:
+                self._views[node] = self._codes(self._kept[node])
+            elif node in names:
                 self._input(names[node], node)
             elif self.known.is_computed(node):
                 self._views[node] = self._computed(node)
@@ -103,12 +111,21 @@ class Builder:
             return self._views[node]
         if not node.type.dtype.is_float:
             raise NoCommand
+        self._views[node] = self._constant(node)
+        return self._views[node]
+
+    def _constant(self, node: Node) -> View:
         constant = self.known.constants[node]
         half = constant.dtype.itemsize == 2
         buffer = Buffer(constant.size, "constant", str(len(self.constants)), is_half=half)
         self.constants.append(node)
-        self._views[node] = whole(buffer, node.type.shape)
-        return self._views[node]
+        return whole(buffer, node.type.shape)
+
+    def _codes(self, codes: Codes) -> View:
+        """The codes of a weight, which only a product reads."""
+        found = self._constant(codes.data)
+        self._scales[found.buffer] = self._view(codes.scale), codes.block
+        return found
 
     # Ops
 
@@ -248,6 +265,8 @@ class Builder:
         self, node: Node, w: View, x: View, inner: int, outer: int, columns: int
     ) -> View:
         """w [O,I] times x, its axes [I, ...columns]: [O, columns]."""
+        if w.buffer in self._scales:
+            return self._by_codes(node, w, x, (inner, outer, columns))
         is_weight = w.buffer.place == "constant"
         if is_weight and columns <= THIN_COLUMNS:
             turned = x.permuted((1, 2, 3, 0))
@@ -268,6 +287,29 @@ class Builder:
         w = w if is_weight else self._packed(w, single=True)
         self._work(None, (w, flat), out, (), node, outer, outer * inner * wide)
         return out if wide == columns else out.cut((0, 0), (outer, columns))
+
+    def _by_codes(self, node: Node, w: View, x: View, sizes: Shape) -> View:
+        """The same with a weight of codes: in small products row by row, else unpacked before."""
+        inner, outer, columns = sizes
+        scale, block = self._scales[w.buffer]
+        if columns <= THIN_COLUMNS or outer * inner * columns <= SMALL_PRODUCT:
+            x = self._packed(x.permuted((1, 2, 3, 0)), single=True).reshaped((columns, inner))
+            out, cost = self._new((outer, columns)), outer * inner * columns
+            self._work(Kind.CODES, (w, scale, x), out, (inner, columns, block), node, outer, cost)
+            return out
+        out, step = self._new((outer, columns)), max(1, UNPACKED // inner)
+        for top in range(0, outer, step):
+            rows = min(step, outer - top)
+            part = self._new((rows, inner))
+            sizes, cost = (inner, top, block), rows * inner
+            self.commands.append(
+                Command(Kind.UNPACK, (w, scale), (part,), sizes, cost=cost, total=rows)
+            )
+            found = self._by_weight(node, part, x, inner, rows, columns)
+            if rows == outer:
+                return found
+            self._copy(found, out.cut((top, 0), (top + rows, columns)))
+        return out
 
     def _product(self, node: Node, x: View, y: View, *, tx: bool, ty: bool) -> View:
         _want_float(node)

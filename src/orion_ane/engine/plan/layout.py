@@ -21,6 +21,10 @@ class Kind(IntEnum):
     SOFTMAX = 2
     ROWS = 3
     MATMUL = 4
+    CODES = 7
+    """Rows of an int8 weight times few columns."""
+    UNPACK = 8
+    """Rows of an int8 weight as fp32."""
 
 
 class At(IntEnum):

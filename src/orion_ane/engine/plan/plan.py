@@ -15,6 +15,7 @@ from orion_ane.engine.plan.commands import Command, View
 from orion_ane.engine.plan.fuse import fused, scheduled
 from orion_ane.engine.plan.memory import Arena
 from orion_ane.engine.plan.phases import ALIGNMENT, arena, deal
+from orion_ane.engine.plan.quantised import KnownCodes
 from orion_ane.engine.plan.table import Table
 from orion_ane.engine.threads import Threads
 from orion_ane.ir.graph import Graph
@@ -49,8 +50,8 @@ class Code:
         NoCommand: an op has no command.
     """
 
-    def __init__(self, graph: Graph, known: Known) -> None:
-        builder = Builder(graph, known)
+    def __init__(self, graph: Graph, known: KnownCodes) -> None:
+        builder = Builder(graph, known, known.codes)
         builder.build()
         commands = fused(scheduled(builder.commands))
         deal(commands)
@@ -106,7 +107,7 @@ class Plan:
         Raises:
             ShapeError: a weight has no array, or one of another type.
         """
-        known = Known(weights, rounds=self.code.rounds)
+        known = KnownCodes(self.code.graph, weights, rounds=self.code.rounds)
         for node in self.code.graph.nodes:
             known.is_computed(node)
         return Plan(self.code, known, self.threads)
@@ -202,6 +203,6 @@ def plan(graph: Graph, weights: Mapping[Weight, Array], *, rounds: bool, threads
         NoCommand: an op has no command.
         ShapeError: a weight has no array, or one of another type.
     """
-    known = Known(weights, rounds=rounds)
+    known = KnownCodes(graph, weights, rounds=rounds)
     with np.errstate(all="ignore"):
         return Plan(Code(graph, known), known, threads)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from orion_ane.engine.jit import compiled
-from orion_ane.engine.plan import code, curves, kernels, layout, vectors
+from orion_ane.engine.plan import code, curves, kernels, layout, quantised, vectors
 from orion_ane.engine.plan.code import (
     fetch,
     fetch_add,
@@ -24,7 +24,8 @@ from orion_ane.engine.plan.vectors import add_floats, add_halves, dot_floats, do
 from orion_ane.types import Array
 
 # Plain numbers: numba compiles them in.
-_TAPE, _REDUCE, _SOFTMAX, _ROWS, _MATMUL = map(int, layout.Kind)
+_TAPE, _REDUCE, _SOFTMAX, _ROWS, _MATMUL, *_ = map(int, layout.Kind)
+_CODES, _UNPACK = int(layout.Kind.CODES), int(layout.Kind.UNPACK)
 KIND, WAIT, UNITS, SIZE, TOTAL, VIEW, STEP, STEPS, ROUNDS, A, B, C, SPAN = map(int, layout.At)
 BASE, OFFSET, IS_HALF, SHAPE, STRIDE = map(int, layout.Of)
 DO, TO, X, Y, Z, STEP_ROUNDS, P, Q = map(int, layout.In)
@@ -34,7 +35,7 @@ DO, TO, X, Y, Z, STEP_ROUNDS, P, Q = map(int, layout.In)
 ) = map(int, layout.Do)  # fmt: skip
 _SUM, _MEAN, _MAX = map(int, layout.Fold)
 
-SOURCES = (code, curves, kernels, layout, vectors)
+SOURCES = (code, curves, kernels, layout, quantised, vectors)
 
 # Counters, each in a cache line of its own
 ARRIVED, TURN, JOINED, TEAM = 0, 128, 256, 384
@@ -409,6 +410,10 @@ def run_share(
                     _rows(c, views, bases, registers, begin, begin + step)
                 elif kind == _MATMUL:
                     _matmul(c, views, bases, registers, begin, begin + step)
+                elif kind == _CODES:
+                    quantised.rows_of_codes(c, views, bases, registers, begin, begin + step)
+                elif kind == _UNPACK:
+                    quantised.unpack_rows(c, views, bases, begin, begin + step)
                 elif kind == _REDUCE:
                     _reduce(c, views, bases, registers, begin, begin + step)
                 else:

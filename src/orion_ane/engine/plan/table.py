@@ -19,6 +19,7 @@ from orion_ane.engine.plan.layout import (
     In,
     Kind,
 )
+from orion_ane.engine.plan.quantised import scratch_bytes
 from orion_ane.types import Array
 
 LARGE_UNIT = 1 << 14  # elements: longer to do than commands to go through
@@ -72,6 +73,8 @@ class Table:
             return row
         for view in (*command.reads, *command.writes):
             self._view(view, *_of_rows(view))
+        if command.kind is Kind.CODES:
+            self.scratch = max(self.scratch, scratch_bytes(*command.sizes[:2]))
         if command.kind in (Kind.ROWS, Kind.MATMUL):
             self.scratch = max(self.scratch, 4 * command.reads[1].shape[-1])
         return row
