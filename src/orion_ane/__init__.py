@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from orion_ane.generate.result import Generation as Generation
     from orion_ane.generate.result import Piece as Piece
     from orion_ane.runtime.registry import backend as backend
+    from orion_ane.train.config import TrainConfig as TrainConfig
+    from orion_ane.train.run import Trainer as Trainer
 
 __version__: str
 
@@ -21,6 +23,8 @@ _HOMES = {
     "Generation": "orion_ane.generate.result",
     "Model": "orion_ane.generate.model",
     "Piece": "orion_ane.generate.result",
+    "TrainConfig": "orion_ane.train.config",
+    "Trainer": "orion_ane.train.run",
     "backend": "orion_ane.runtime.registry",
     "compile": "orion_ane.compiler",
     "load": "orion_ane.generate.model",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
 from orion_ane.cli.common import device_options, graceful_interrupt, say, show
 from orion_ane.cli.config import config_option
-from orion_ane.errors import ConfigError
-from orion_ane.train.loop import line_of, summary_of
-from orion_ane.train.setup import Prepared, Request, prepare
+from orion_ane.train.config import TrainConfig
+from orion_ane.train.run import Trainer
 
 EXAMPLE = """Examples:
 
@@ -92,100 +92,154 @@ FILE = click.Path(path_type=Path)
 @click.option("--resume", is_flag=True, help="Go on from the newest good checkpoint.")
 @click.option("--export", type=FILE, help="Write the model: a folder, or *.bin for llama2.c.")
 @click.option("--eval-data", multiple=True, type=FILE, help="Held-out text, read at the end.")
+@click.option(
+    "--eval-every",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Steps between readings of --eval-data; 0: at the end alone.",
+)
 @click.option("--log-file", type=FILE, help="Add each step's JSON line to this file.")
+@click.option("--plot", type=FILE, help="Draw loss and speed as PNG; needs the extra plot.")
+@click.option(
+    "--tensorboard",
+    type=FILE,
+    metavar="FOLDER",
+    help="Write TensorBoard's events; needs the extra tensorboard.",
+)
 @click.option("--max-minutes", type=float, help="Begin no step after so long.")
+@click.option(
+    "--peer-timeout",
+    type=float,
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait for the other processes of a run, under torchrun.",
+)
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Of the data's order and of a new model."
 )
-def train(
-    *,
-    model: str | None,
-    device: str,
-    target: str | None,
-    as_json: bool,
-    log_file: Path | None,
-    **asked: Any,
-) -> int:
+def train(*, as_json: bool, **asked: Any) -> int:
     """Train a model further on text, or a new one.
 
     With --json each step is a line on standard output, the last one of type summary.  Ctrl-C ends
     with the step in hand, and saves.
     """
-    if target is not None and device != "emulator":
-        raise ConfigError("--target", f"not with device {device}", want="--device emulator")
-    asked |= {"data": tuple(asked["data"]), "eval_data": tuple(asked["eval_data"])}
-    chosen = {} if target is None else {"target": target}
-    with _log(log_file) as log:
-        prepared = prepare(Request(model=model, **asked), device=device, **chosen)
-        for note in prepared.notes:
-            say(f"note: {note}")
-        try:
-            code = _follow(prepared, log, as_json=as_json)
-            if (path := asked["export"]) is not None:
-                for note in prepared.export(path):
-                    say(f"note: {note}")
-                say(f"written to {path}")
-            return code
-        finally:
-            if (unsaved := prepared.loop.unsaved) is not None:
-                say(f"note: {unsaved}")
-            prepared.loop.trainer.close()
-
-
-def _follow(prepared: Prepared, log: Callable[[str], None], *, as_json: bool) -> int:
-    """Run every step and say what each was."""
-    loop = prepared.loop
-    trainer = loop.trainer
-    started, seen = time.monotonic(), trainer.state.tokens_seen
-    first: dict[str, Any] = {}
-    last: dict[str, Any] = {}
-    told = 0.0
-    with graceful_interrupt() as interrupted:
-        for report in loop.run(stopped=interrupted.is_set):
-            last = line_of(report, trainer)
-            first = first or last
-            text = json.dumps(last)
-            log(text)
-            if as_json:
-                show(text)
-            now = time.monotonic()
-            tokens_per_s = (trainer.state.tokens_seen - seen) / max(now - started, 1e-9)
-            is_last = report.step == trainer.recipe.schedule.steps
-            if not as_json and (now - told >= PAUSE_S or is_last or report.skipped):
-                told = now
-                say(_progress(last, trainer.recipe.schedule.steps, tokens_per_s))
-    summary = summary_of(loop, first, last)
-    if (evaluation := prepared.evaluation()) is not None:
-        summary |= {"eval_loss": evaluation.loss, "eval_perplexity": evaluation.perplexity}
-        say(f"held out: loss {evaluation.loss:.4f}, perplexity {evaluation.perplexity:.3f}")
-    log(json.dumps(summary))
+    config = TrainConfig(**asked)
+    with _progress(config, as_json=as_json) as progress, graceful_interrupt() as interrupted:
+        result = Trainer(config).train(
+            on_step=progress.step, on_note=progress.note, stopped=interrupted.is_set
+        )
+    if result.eval_loss is not None:
+        perplexity = result.summary["eval_perplexity"]
+        say(f"held out: loss {result.eval_loss:.4f}, perplexity {perplexity:.3f}")
+    for path in (result.exported, config.plot if result.steps else None):
+        if path is not None:
+            say(f"written to {path}")
     if as_json:
-        show(json.dumps(summary))
-    return 130 if loop.end == "interrupted" else 0
+        show(json.dumps(result.summary))
+    return 130 if result.ended == "interrupted" else 0
 
 
-def _progress(line: dict[str, Any], steps: int, tokens_per_s: float) -> str:
-    """A step, for people."""
-    left = (steps - line["step"]) * line["step_ms"] / 1000
-    head = f"step {line['step']}/{steps}"
-    if "why_skipped" in line:
-        return f"{head}: skipped, {line['why_skipped']}"
-    return (
-        f"{head}: loss {line['loss']:.4f}, norm {line['grad_norm']:.3f}, lr {line['lr']:.2e},"
-        f" {tokens_per_s:.0f} tokens/s, {left:.0f} s left"
-    )
+class Progress(Protocol):
+    """How a run is told while it goes on."""
+
+    def step(self, line: Mapping[str, Any]) -> None:
+        """A step is done."""
+
+    def note(self, text: str) -> None:
+        """Something a person should know."""
+
+
+class Silent:
+    """JSON lines on standard output, notes on the other."""
+
+    def step(self, line: Mapping[str, Any]) -> None:
+        """Print the line."""
+        show(json.dumps(line))
+
+    def note(self, text: str) -> None:
+        """Say it."""
+        say(f"note: {text}")
+
+
+class Lines:
+    """A line for people now and then, where nothing can be written over."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps, self._told, self._started = steps, 0.0, time.monotonic()
+        self._first = 0
+
+    def step(self, line: Mapping[str, Any]) -> None:
+        """Say how it goes, at most once a second, and at the end."""
+        now, step = time.monotonic(), line["step"]
+        self._first = self._first or step
+        if now - self._told >= PAUSE_S or step == self._steps or "why_skipped" in line:
+            self._told = now
+            taken = step - self._first + 1
+            left = (self._steps - step) * (now - self._started) / taken
+            say(f"step {step}/{self._steps}: {_words(line)}, {left:.0f} s left")
+
+    def note(self, text: str) -> None:
+        """Say it; what it took to get ready is no part of a step."""
+        self._started = time.monotonic()
+        say(f"note: {text}")
+
+
+class Bar:
+    """A bar that is written over, on a terminal."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._bar: Any = None
+
+    def step(self, line: Mapping[str, Any]) -> None:
+        """Move the bar, which counts the steps that are left, to this step's place."""
+        if "why_skipped" in line:
+            self.note(f"step {line['step']}: {_words(line)}")
+        if self._bar is None:
+            self._bar = click.progressbar(
+                length=self._steps - line["step"] + 1,
+                file=sys.stderr,
+                width=24,
+                item_show_func=self._beside,
+            )
+            self._bar.__enter__()
+        self._bar.update(1, dict(line))
+
+    def note(self, text: str) -> None:
+        """Say it, on a line of its own."""
+        say(f"\r\033[Knote: {text}" if self._bar is not None else f"note: {text}")
+
+    def close(self) -> None:
+        """Leave the bar as it is, and go below it."""
+        if self._bar is not None:
+            self._bar.render_finish()
+
+    def _beside(self, line: Mapping[str, Any] | None) -> str | None:
+        return None if line is None else f"{line['step']}/{self._steps} {_words(line)}"
 
 
 @contextmanager
-def _log(file: Path | None) -> Iterator[Callable[[str], None]]:
-    """What adds a line to a file, at once; or does nothing."""
-    if file is None:
-        yield lambda _: None
-        return
-    with file.open("a", encoding="utf-8") as opened:
+def _progress(config: TrainConfig, *, as_json: bool) -> Iterator[Progress]:
+    """How this run is told: a bar on a terminal, else lines."""
+    if as_json:
+        yield Silent()
+    elif sys.stderr is not None and sys.stderr.isatty():
+        bar = Bar(config.steps)
+        try:
+            yield bar
+        finally:
+            bar.close()
+    else:
+        yield Lines(config.steps)
 
-        def add(line: str) -> None:
-            opened.write(f"{line}\n")
-            opened.flush()
 
-        yield add
+def _words(line: Mapping[str, Any]) -> str:
+    """A step, for people."""
+    if "why_skipped" in line:
+        return f"skipped, {line['why_skipped']}"
+    held_out = f" (held out {line['eval_loss']:.4f})" if "eval_loss" in line else ""
+    return (
+        f"loss {line['loss']:.4f}{held_out}, norm {line['grad_norm']:.3f}, lr {line['lr']:.2e},"
+        f" {line['tokens_per_s']:.0f} tokens/s"
+    )

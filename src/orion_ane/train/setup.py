@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from orion_ane.errors import ConfigError
 from orion_ane.host.adamw import AdamW
-from orion_ane.host.schedule import Schedule, Shape
+from orion_ane.host.schedule import Schedule
 from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import find
 from orion_ane.models.scratch import from_scratch
@@ -19,13 +18,13 @@ from orion_ane.runtime.backend import Backend
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.text import Tokenizer
 from orion_ane.train.checkpoint import Checkpoints, Saved
+from orion_ane.train.config import TrainConfig, file, files
 from orion_ane.train.corpus import read_tokens
 from orion_ane.train.data import Batches, Windows
 from orion_ane.train.evaluation import Evaluation, evaluate
 from orion_ane.train.loop import Loop, Plan, settings_of
 from orion_ane.train.state import State
 from orion_ane.train.step import Recipe, Trainer
-from orion_ane.train.updates import UpdatesName
 from orion_ane.types import Array
 
 LONGEST = 256
@@ -33,33 +32,6 @@ LONGEST = 256
 HALF_SCALE = 16.0
 """Of the loss on a device in fp16: from 1 to 256 gradients of stories260K are as good as fp16 can
 have them, from 1,024 they overflow."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What `orion train` is asked for; its help says what each means."""
-
-    model: str | None
-    data: tuple[Path, ...]
-    steps: int
-    from_scratch: str | None = None
-    batch: int = 8
-    seq: int | None = None
-    grad_accum: int = 1
-    lr: float = 5e-4
-    schedule: Shape = "cosine"
-    warmup: int = 0
-    weight_decay: float = 0.1
-    clip: float = 1.0
-    updates: UpdatesName = "auto"
-    checkpoint_dir: Path | None = None
-    save_every: int = 0
-    resume: bool = False
-    export: Path | None = None
-    eval_data: tuple[Path, ...] = ()
-    max_minutes: float | None = None
-    seed: int = 0
-    threads: int | None = None
 
 
 @dataclass(eq=False)
@@ -78,6 +50,12 @@ class Prepared:
     notes: list[str]
     tokenizer: TokenizerSource | None = None
 
+    def model(self) -> Checkpoint:
+        """The model as it is now, its tensors those that further steps write to."""
+        trainer = self.loop.trainer
+        masters = trainer.state.masters
+        return Checkpoint(trainer.decoder.config, masters, self.tokenizer, "fp32", "training")
+
     def export(self, path: Path) -> list[str]:
         """Write the model as it is now; see `models.weights.export`."""
         trainer = self.loop.trainer
@@ -91,13 +69,8 @@ class Prepared:
         return evaluate(trainer.network, self.held_out.every(1), trainer.state.masters)
 
 
-def prepare(request: Request, *, device: str = "auto", **options: Any) -> Prepared:
+def prepare(config: TrainConfig) -> Prepared:
     """The run that is asked for; what cannot be is refused before anything is compiled.
-
-    Args:
-        request: what is asked for.
-        device: a backend by name.
-        options: what the backend takes, as `target`.
 
     Raises:
         ConfigError: no such model or setting, or a checkpoint of another run.
@@ -105,82 +78,84 @@ def prepare(request: Request, *, device: str = "auto", **options: Any) -> Prepar
         DataError: data that cannot be used.
         BackendError: no such device, or one that would keep old weights.
     """
-    made = make_backend(device, threads=request.threads, **options)
-    plan = Plan(request.grad_accum, request.save_every, request.max_minutes)
-    recipe = _recipe(request)
-    checkpoints, saved, notes = _checkpoints(request)
-    source = _source(request)
-    config, tokenizer = source.config, _tokenizer(source)
-    if request.export is not None:
-        want_exportable(request.export, config)
-    seq = request.seq if request.seq is not None else min(LONGEST, config.context)
-    windows = Windows(read_tokens(request.data, tokenizer, config.vocab), seq)
+    target = {} if config.target is None else {"target": config.target}
+    made = make_backend(config.device, threads=config.threads, **target)
+    plan = Plan(config.grad_accum, config.save_every, config.max_minutes)
+    recipe = _recipe(config)
+    checkpoints, saved, notes = _checkpoints(config)
+    source = _source(config)
+    shape, tokenizer = source.config, _tokenizer(source)
+    if (out := file(config.export)) is not None:
+        want_exportable(out, shape)
+    seq = config.seq if config.seq is not None else min(LONGEST, shape.context)
+    windows = Windows(read_tokens(files(config.data), tokenizer, shape.vocab), seq)
     held_out = None
-    if request.eval_data:
-        held_out = Windows(read_tokens(request.eval_data, tokenizer, config.vocab), seq)
-    batches = Batches(windows, batch=request.batch, seed=request.seed)
+    if eval_data := files(config.eval_data):
+        held_out = Windows(read_tokens(eval_data, tokenizer, shape.vocab), seq)
+    batches = Batches(windows, batch=config.batch, seed=config.seed)
     start: Mapping[str, Array] | State = source.tensors
     if saved is not None:
-        saved.want("what is asked for", config, settings_of(recipe, batches, plan))
+        saved.want("what is asked for", shape, settings_of(recipe, batches, plan))
         batches.seek(saved.cursor)
         start = saved.state
         notes.append(f"goes on after step {saved.state.step} of {saved.path}")
     trainer = Trainer(
-        decoder_of(config),
+        decoder_of(shape),
         start,
         made,
         recipe,
         seq=seq,
-        updates=request.updates,
-        host=_host(made, request.threads),
-        threads=request.threads,
+        updates=config.updates,
+        host=_host(made, config.threads),
+        threads=config.threads,
     )
     notes.append(f"updates: {trainer.updates.name} ({trainer.updates.why})")
     loop = Loop(trainer, batches, plan, checkpoints=checkpoints)
     return Prepared(loop, held_out, notes, source.tokenizer)
 
 
-def _source(request: Request) -> Checkpoint:
+def _source(config: TrainConfig) -> Checkpoint:
     """What is to be trained; beside a new model, `model` is where its tokenizer comes from."""
-    if request.from_scratch is None:
-        if request.model is None:
+    if config.from_scratch is None:
+        if config.model is None:
             hint = "give --model to train one further, or --from-scratch"
             raise ConfigError("--model", "not given", hint=hint)
-        return load_checkpoint(find(request.model))
-    made = from_scratch(request.from_scratch, seed=request.seed)
-    if request.model is None:
+        return load_checkpoint(find(config.model))
+    made = from_scratch(config.from_scratch, seed=config.seed)
+    if config.model is None:
         return made
-    other = load_checkpoint(find(request.model))
+    other = load_checkpoint(find(config.model))
     if other.tokenizer is None:
         raise ConfigError("--model", "has no tokenizer", got=other.origin)
     return replace(made, tokenizer=other.tokenizer)
 
 
-def _recipe(request: Request) -> Recipe:
-    schedule = Schedule(request.lr, request.steps, request.schedule, request.warmup)
-    rule = AdamW(weight_decay=request.weight_decay)
-    clip = request.clip or None
+def _recipe(config: TrainConfig) -> Recipe:
+    schedule = Schedule(config.lr, config.steps, config.schedule, config.warmup)
+    rule = AdamW(weight_decay=config.weight_decay)
+    clip = config.clip or None
     return Recipe(schedule, rule, clip=clip, loss_scale=HALF_SCALE)
 
 
-def _checkpoints(request: Request) -> tuple[Checkpoints | None, Saved | None, list[str]]:
+def _checkpoints(config: TrainConfig) -> tuple[Checkpoints | None, Saved | None, list[str]]:
     """Where checkpoints go, the one to go on from, and what is to be said of them."""
-    if request.checkpoint_dir is None:
-        for name, value in (("resume", request.resume), ("save-every", request.save_every)):
+    folder = file(config.checkpoint_dir)
+    if folder is None:
+        for name, value in (("resume", config.resume), ("save-every", config.save_every)):
             if value:
                 raise ConfigError(f"--{name}", "without a folder", hint="give --checkpoint-dir")
         return None, None, ["nothing is saved: give --checkpoint-dir to keep what is learnt"]
-    found = Checkpoints(request.checkpoint_dir)
-    if not request.resume:
+    found = Checkpoints(folder)
+    if not config.resume:
         if len(found):
-            where = str(request.checkpoint_dir)
+            where = str(folder)
             hint = "give --resume to go on, or another folder"
             raise ConfigError(where, "holds the checkpoints of a run", hint=hint)
         return found, None, []
     saved = found.newest()
     notes = list(found.notes)
     if saved is None:
-        notes.append(f"no checkpoint in {request.checkpoint_dir}: starts anew")
+        notes.append(f"no checkpoint in {folder}: starts anew")
     return found, saved, notes
 
 

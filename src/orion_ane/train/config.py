@@ -1,0 +1,76 @@
+"""What a run of training is asked for: the options of `orion train`, as a type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from orion_ane.errors import ConfigError
+from orion_ane.host.schedule import Shape
+from orion_ane.train.updates import UpdatesName
+
+File: TypeAlias = str | Path
+Files: TypeAlias = File | Sequence[File]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """A run of training, by the names and defaults of `orion train`, whose help explains each.
+
+    Raises:
+        ConfigError: settings that mean nothing together.
+    """
+
+    data: Files
+    steps: int
+    model: str | None = None
+    from_scratch: str | None = None
+    device: str = "auto"
+    target: str | None = None
+    batch: int = 8
+    seq: int | None = None
+    grad_accum: int = 1
+    lr: float = 5e-4
+    schedule: Shape = "cosine"
+    warmup: int = 0
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    updates: UpdatesName = "auto"
+    checkpoint_dir: File | None = None
+    save_every: int = 0
+    resume: bool = False
+    export: File | None = None
+    eval_data: Files = ()
+    eval_every: int = 0
+    log_file: File | None = None
+    plot: File | None = None
+    tensorboard: File | None = None
+    max_minutes: float | None = None
+    peer_timeout: float = 600.0
+    seed: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.target is not None and self.device != "emulator":
+            got = f"not with device {self.device}"
+            raise ConfigError("--target", got, want="--device emulator")
+        if self.eval_every < 0:
+            want = "0 or more steps"
+            raise ConfigError("--eval-every", "out of range", got=self.eval_every, want=want)
+        if self.eval_every and not files(self.eval_data):
+            raise ConfigError("--eval-every", "without a text", hint="give --eval-data")
+        if not self.peer_timeout > 0:
+            raise ConfigError("--peer-timeout", "no time", got=self.peer_timeout, want="above 0")
+
+
+def files(given: Files) -> tuple[Path, ...]:
+    """One file or several, as paths."""
+    many = (given,) if isinstance(given, str | Path) else given
+    return tuple(Path(one) for one in many)
+
+
+def file(given: File | None) -> Path | None:
+    """A file as a path, where there is one."""
+    return None if given is None else Path(given)

@@ -1,0 +1,114 @@
+"""Where the lines of a run go: a log file, TensorBoard, a figure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from orion_ane.train.config import TrainConfig, file
+from orion_ane.train.extras import extra
+from orion_ane.train.plot import Plot
+
+TAGS = {
+    "loss": "loss/train",
+    "eval_loss": "loss/held_out",
+    "lr": "optimizer/lr",
+    "grad_norm": "optimizer/grad_norm",
+    "loss_scale": "optimizer/loss_scale",
+    "skipped": "optimizer/skipped",
+    "tokens_per_s": "speed/tokens_per_s",
+    "step_ms": "speed/step_ms",
+    "tokens_seen": "data/tokens_seen",
+}
+"""TensorBoard's names of what a line says."""
+
+
+class Record(Protocol):
+    """Something that keeps the lines of a run."""
+
+    def step(self, line: Mapping[str, Any]) -> None:
+        """Take a step's line."""
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """Take the last line."""
+
+    def close(self) -> None:
+        """The run is over, however it ended."""
+
+
+class LogFile:
+    """JSON lines, added to a file and flushed one by one."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def step(self, line: Mapping[str, Any]) -> None:
+        """Add a line."""
+        self._file.write(f"{json.dumps(line)}\n")
+        self._file.flush()
+
+    end = step
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoard:
+    """Scalars for TensorBoard, written by its own package.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        package = extra("tensorboard.summary", option="--tensorboard", name="tensorboard")
+        self._writer = package.Writer(str(folder))
+
+    def step(self, line: Mapping[str, Any]) -> None:
+        """Write what a step was, at once."""
+        for name, tag in TAGS.items():
+            value = line.get(name)
+            if value is not None and math.isfinite(value):
+                self._writer.add_scalar(tag, value, line["step"])
+        self._writer.flush()
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """The held-out loss at the end counts with the last step."""
+        if summary.get("eval_loss") is not None and summary["step"] is not None:
+            self._writer.add_scalar(TAGS["eval_loss"], summary["eval_loss"], summary["step"])
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()
+
+
+@contextmanager
+def records(config: TrainConfig) -> Iterator[list[Record]]:
+    """All that a run is to be kept in, closed when it is over.
+
+    Raises:
+        ConfigError: one needs a package that is not installed.
+        OSError: one cannot be written.
+    """
+    found: list[Record] = []
+    with ExitStack() as stack:
+        if (path := file(config.plot)) is not None:
+            found.append(Plot(path, title=_title(config)))
+            stack.callback(found[-1].close)
+        if (path := file(config.tensorboard)) is not None:
+            found.append(TensorBoard(path))
+            stack.callback(found[-1].close)
+        if (path := file(config.log_file)) is not None:
+            found.append(LogFile(path))
+            stack.callback(found[-1].close)
+        yield found
+
+
+def _title(config: TrainConfig) -> str:
+    name = config.model or config.from_scratch or ""
+    return f"{Path(name).name}: lr {config.lr:g}, {config.schedule}, batch {config.batch}"

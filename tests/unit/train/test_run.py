@@ -1,0 +1,160 @@
+"""`Trainer(config).train()`, and where a run's lines go."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from toys import VOCAB, toy_llama
+
+import orion_ane
+from orion_ane.errors import ConfigError
+from orion_ane.train.config import TrainConfig
+from orion_ane.train.plot import curves, draw
+
+LINE = {"loss": 2.0, "tokens_per_s": 50.0}
+
+
+@pytest.fixture
+def small(tmp_path):
+    ids = np.random.default_rng(5).integers(0, VOCAB, 400).astype("<u2")
+    ids.tofile(tmp_path / "a.bin")
+    ids[:70].tofile(tmp_path / "b.bin")
+    model = str(toy_llama(tmp_path / "model"))
+    options = {"data": tmp_path / "a.bin", "steps": 4, "seq": 16, "batch": 2, "lr": 1e-2}
+
+    def config(**more):
+        given = {**options, "model": model, "device": "cpu", "threads": 1, **more}
+        return orion_ane.TrainConfig(**given)
+
+    return config
+
+
+def test_a_configuration_trains_as_the_command_does(small, tmp_path):
+    out, lines, notes = tmp_path / "out", [], []
+    trainer = orion_ane.Trainer(small(export=str(out)))
+    result = trainer.train(on_step=lines.append, on_note=notes.append)
+    assert (result.steps, result.ended, result.exported) == (4, "steps", out)
+    assert result.losses == [line["loss"] for line in lines]
+    assert list(result.lines) == lines
+    assert result.summary["step"] == 4
+    assert any("updates: " in note for note in notes)
+    result.export(tmp_path / "again")
+    for folder in (out, tmp_path / "again"):
+        with orion_ane.load(str(folder), device="cpu", threads=1) as model:
+            assert model.generate([1, 2, 3], max_tokens=2).ids
+
+
+def test_a_run_is_stopped_from_outside(small):
+    result = orion_ane.Trainer(small()).train(stopped=lambda: True)
+    assert (result.steps, result.ended) == (1, "interrupted")
+
+
+def test_an_error_of_a_listener_leaves_a_checkpoint(small, tmp_path):
+    def fails(line):
+        if line["step"] == 2:
+            raise RuntimeError("no more")
+
+    trainer = orion_ane.Trainer(small(checkpoint_dir=tmp_path / "run"))
+    with pytest.raises(RuntimeError, match="no more"):
+        trainer.train(on_step=fails)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-00000002"]
+
+
+def test_a_figure_and_events_tell_a_run(small, tmp_path):
+    config = small(
+        eval_data=(tmp_path / "b.bin",),
+        eval_every=2,
+        plot=tmp_path / "run.png",
+        tensorboard=tmp_path / "events",
+        log_file=tmp_path / "log",
+    )
+    result = orion_ane.Trainer(config).train()
+    with Image.open(tmp_path / "run.png") as image:
+        assert image.format == "PNG"
+        assert min(image.size) > 500
+        assert len(set(image.convert("L").tobytes())) > 50  # something is drawn
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    found = {
+        tag: [(e.step, float(e.tensor_proto.float_val[0])) for e in events.Tensors(tag)]
+        for tag in ("loss/train", "loss/held_out", "speed/tokens_per_s")
+    }
+    assert [step for step, _ in found["speed/tokens_per_s"]] == [1, 2, 3, 4]
+    assert [loss for _, loss in found["loss/train"]] == pytest.approx(result.losses)
+    held_out = [line["eval_loss"] for line in result.lines if "eval_loss" in line]
+    assert [step for step, _ in found["loss/held_out"]][:2] == [2, 4]
+    assert [loss for _, loss in found["loss/held_out"]][:2] == pytest.approx(held_out)
+    assert result.eval_loss == held_out[-1]
+    logged = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert logged == [*result.lines, result.summary]
+
+
+def test_curves_are_those_of_the_lines():
+    lines = [{**LINE, "step": i, "loss": 3.0 - i / 100} for i in range(1, 101)]
+    lines[9] |= {"why_skipped": "not finite", "loss": None}
+    lines[49] |= {"eval_loss": 2.8}
+    found = curves(lines)
+    assert found.loss == [(i, 3.0 - i / 100) for i in range(1, 101) if i != 10]
+    assert found.mean[-1] == (98, pytest.approx(sum(3 - i / 100 for i in range(96, 101)) / 5))
+    assert (found.held_out, found.skipped) == ([(50, 2.8)], [10])
+    figure = draw(found, title="a run")
+    above, below = figure.axes
+    assert [line.get_label() for line in above.lines] == [
+        *("each step", "mean of 5 steps", "held out", "skipped")
+    ]
+    assert list(above.lines[0].get_ydata()) == [y for _, y in found.loss]
+    assert list(below.lines[0].get_ydata()) == [50.0] * 100
+    short = curves(lines[:3])
+    assert short.mean == []
+    assert len(draw(short).axes[0].lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "module"), [("plot", "matplotlib.figure"), ("tensorboard", "tensorboard.summary")]
+)
+def test_what_needs_an_extra_says_so_before_anything_runs(asked, module, small, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    config = small(**{asked: "x.png"})
+    with pytest.raises(ConfigError, match=rf"--{asked}: needs the package(.|\n)*\[{asked}\]"):
+        orion_ane.Trainer(config).train()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"target": "m1"},
+        {"eval_every": -1},
+        {"eval_every": 2},
+        {"peer_timeout": math.nan},
+    ],
+)
+def test_settings_that_mean_nothing_together_are_refused(bad, small):
+    with pytest.raises(ConfigError):
+        small(**bad)
+
+
+@pytest.mark.parametrize("name", ["run.pdf", "none/run.png"])
+def test_a_figure_that_could_not_be_written_is_refused_before_a_step(name, small):
+    with pytest.raises(ConfigError, match="--plot"):
+        orion_ane.Trainer(small(plot=name)).train()
+
+
+def test_the_configuration_mirrors_the_options_of_the_command():
+    from dataclasses import MISSING, fields
+
+    from orion_ane.cli.train import train
+
+    known = {o.name: o for o in train.params if o.expose_value} | {"threads": None}
+    for field in fields(TrainConfig):
+        option = known.pop(field.name)
+        if option is not None and not option.multiple and not option.required:
+            default = None if field.default is MISSING else field.default
+            shown = option.default if option.default.__class__.__name__ != "Sentinel" else None
+            assert shown == default or not (shown or default), field.name
+    assert set(known) == {"as_json"}
