@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
@@ -21,6 +21,7 @@ from orion_ane.engine.compiling import compiling
 from orion_ane.errors import BackendError
 
 _log = logging.getLogger("orion_ane")
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}  # no check of a division
 _OURS: WeakSet[Callable[..., Any]] = WeakSet()  # others may have kernels in this process too
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,17 +45,59 @@ def compiled(
     """
 
     def decorate(function: F) -> F:
-        options: dict[str, Any] = {"parallel": parallel, "fastmath": set(fastmath), "nogil": True}
+        options = _OPTIONS | {"parallel": parallel, "fastmath": set(fastmath)}
         if is_part:  # Python does not call it: a part less to compile
             options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         kernel = numba.njit(function, **options)
         _OURS.add(function)
         if not is_part:
-            with suppress(RuntimeError):  # numba finds no directory that it can write
-                kernel._cache = _Cache(function, sources)  # noqa: SLF001 - what cache=True does
+            _keep(kernel, function, sources)
         return cast("F", kernel)
 
     return decorate
+
+
+class Native:
+    """A kernel that other kernels call by its address: it is compiled when that is asked for.
+
+    So what it does is in none of them, and what no program needs is never compiled.
+    """
+
+    def __init__(self, kernel: Any, signature: str) -> None:
+        self._kernel, self._signature = kernel, signature
+
+    @cached_property
+    def address(self) -> int:
+        """Where its code is."""
+        self._kernel.compile(self._signature)
+        (found,) = self._kernel.overloads.values()
+        name = found.fndesc.llvm_cfunc_wrapper_name
+        return int(found.library.get_pointer_to_function(name))
+
+
+def native(
+    signature: str, *, sources: tuple[ModuleType, ...] = ()
+) -> Callable[[Callable[..., None]], Native]:
+    """A decorator for a kernel that is called by its address.
+
+    Args:
+        signature: its types, which are numbers, as numba spells them.
+        sources: as for `compiled`.
+    """
+
+    def decorate(function: Callable[..., None]) -> Native:
+        options = _OPTIONS | {"no_cpython_wrapper": True}
+        kernel = numba.njit(function, **options)
+        _OURS.add(function)
+        _keep(kernel, function, sources)
+        return Native(kernel, signature)
+
+    return decorate
+
+
+def _keep(kernel: Any, function: Callable[..., Any], sources: tuple[ModuleType, ...]) -> None:
+    with suppress(RuntimeError):  # numba finds no directory that it can write
+        kernel._cache = _Cache(function, sources)  # noqa: SLF001 - what cache=True does
 
 
 class _Cache(FunctionCache):

@@ -11,7 +11,6 @@ from typing import Any
 
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
 
 from orion_ane.engine.jit import check_processor, intrinsic
 
@@ -39,6 +38,7 @@ def _pointer(element: types.Type, kind: ir.Type) -> Any:
 
 floats_at = _pointer(types.float32, SINGLE)
 halves_at = _pointer(types.uint16, I16)
+longs_at = _pointer(types.int64, I64)
 half_of = _convert(types.float32, types.uint16, lambda b, x: b.bitcast(b.fptrunc(x, HALF), I16))
 bits_of = _convert(types.float64, types.int64, lambda b, x: b.bitcast(x, I64))
 from_bits = _convert(types.int64, types.float64, lambda b, x: b.bitcast(x, DOUBLE))
@@ -64,14 +64,25 @@ def quotient(_context: Any, x: Any, _y: Any) -> Any:
 
 
 @intrinsic
-def fused(_context: Any, _x: Any, _y: Any, _z: Any) -> Any:
-    """x y + z in fp64, rounded once."""
+def call_native(
+    _context: Any,
+    _at: Any,
+    _command: Any,
+    _views: Any,
+    _steps: Any,
+    _bases: Any,
+    _registers: Any,
+    _begin: Any,
+    _end: Any,
+) -> Any:
+    """Call what computes a command, which is at an address."""
 
-    def code(_c: Any, b: Any, _s: Any, args: Any) -> Any:
-        kind = ir.FunctionType(DOUBLE, [DOUBLE] * 3)
-        return b.call(cgutils.get_or_insert_function(b.module, kind, "llvm.fma.f64"), args)
+    def code(context: Any, b: Any, _s: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * 7)
+        b.call(b.inttoptr(args[0], kind.as_pointer()), args[1:])
+        return context.get_dummy_value()
 
-    return types.float64(types.float64, types.float64, types.float64), code
+    return types.void(*(types.int64,) * 8), code
 
 
 # Counters that threads share, by address

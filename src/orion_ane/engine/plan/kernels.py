@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import carray  # type: ignore[attr-defined]  # it does, untyped
 
 from orion_ane.engine.jit import compiled
+from orion_ane.engine.plan import layout
 from orion_ane.engine.plan.code import (
     floats_at,
     half_of,
     halves_at,
+    longs_at,
     quotient,
     value_of,
 )
-from orion_ane.engine.plan.curves import exp_of, sigmoid_of, tanh_of
+from orion_ane.engine.plan.steps import exp_of
 from orion_ane.types import Array
 
-LANES = 64  # partial results of a reduction: 4 vectors of 16
+_BASE, _OFFSET = int(layout.Of.BASE), int(layout.Of.OFFSET)
+MANY = 1 << 32  # no table has so many rows: where one ends is its reader's business
 
 
 @compiled(is_part=True)
@@ -37,7 +39,19 @@ def halves(address: Any, count: Any) -> Any:
     return carray(halves_at(address), count)
 
 
-# Elementwise: z of x and y, which are not z
+@compiled(is_part=True)
+def row(address: Any) -> Any:
+    """The numbers from an address on: a row of a table, or the bases."""
+    return carray(longs_at(address), MANY)
+
+
+@compiled(is_part=True)
+def table(address: Any, columns: Any) -> Any:
+    """The rows of a table at an address."""
+    return carray(longs_at(address), (MANY, columns))
+
+
+# Blocks
 
 
 @compiled(is_part=True)
@@ -75,116 +89,7 @@ def round_halves(z: Array) -> None:
         z[i] = value_of(half_of(z[i]))
 
 
-@compiled(is_part=True)
-def add(x: Array, y: Array, z: Array) -> None:
-    """The sum."""
-    for i in range(z.shape[0]):
-        z[i] = x[i] + y[i]
-
-
-@compiled(is_part=True)
-def sub(x: Array, y: Array, z: Array) -> None:
-    """The difference."""
-    for i in range(z.shape[0]):
-        z[i] = x[i] - y[i]
-
-
-@compiled(is_part=True)
-def mul(x: Array, y: Array, z: Array) -> None:
-    """The product."""
-    for i in range(z.shape[0]):
-        z[i] = x[i] * y[i]
-
-
-@compiled(is_part=True)
-def div(x: Array, y: Array, z: Array) -> None:
-    """The quotient."""
-    for i in range(z.shape[0]):
-        z[i] = quotient(x[i], y[i])
-
-
-@compiled(is_part=True)
-def larger(x: Array, y: Array, z: Array) -> None:
-    """The larger; NaN where either is."""
-    for i in range(z.shape[0]):
-        a, b = x[i], y[i]
-        z[i] = a if (a > b) | (a != a) else b  # noqa: PLR0124 - NaN stays
-
-
-@compiled(is_part=True)
-def at_least(x: Array, y: Array, z: Array) -> None:
-    """1 where x ≥ y, else 0."""
-    for i in range(z.shape[0]):
-        z[i] = np.float32(1) if x[i] >= y[i] else np.float32(0)
-
-
-@compiled(is_part=True)
-def choose(c: Array, x: Array, y: Array, z: Array) -> None:
-    """x where c, else y."""
-    for i in range(z.shape[0]):
-        z[i] = x[i] if c[i] != np.float32(0) else y[i]
-
-
-@compiled(is_part=True)
-def clip(x: Array, low: Any, high: Any, z: Array) -> None:
-    """x held between low and high."""
-    for i in range(z.shape[0]):
-        a = x[i]
-        a = max(a, low)
-        z[i] = min(a, high)
-
-
-@compiled(is_part=True)
-def relu(x: Array, z: Array) -> None:
-    """The larger of x and 0."""
-    for i in range(z.shape[0]):
-        a = x[i]
-        z[i] = max(np.float32(0), a)
-
-
-@compiled(is_part=True)
-def neg(x: Array, z: Array) -> None:
-    """The opposite."""
-    for i in range(z.shape[0]):
-        z[i] = -x[i]
-
-
-@compiled(is_part=True)
-def exp(x: Array, z: Array) -> None:
-    """e to the x."""
-    for i in range(z.shape[0]):
-        z[i] = exp_of(x[i])
-
-
-@compiled(is_part=True)
-def tanh(x: Array, z: Array) -> None:
-    """The hyperbolic tangent."""
-    for i in range(z.shape[0]):
-        z[i] = tanh_of(x[i])
-
-
-@compiled(is_part=True)
-def sigmoid(x: Array, z: Array) -> None:
-    """The logistic curve."""
-    for i in range(z.shape[0]):
-        z[i] = sigmoid_of(x[i])
-
-
-@compiled(is_part=True)
-def sqrt(x: Array, z: Array) -> None:
-    """The square root."""
-    for i in range(z.shape[0]):
-        z[i] = np.sqrt(x[i])
-
-
-@compiled(is_part=True)
-def rsqrt(x: Array, eps: Any, z: Array) -> None:
-    """1 / the square root of x + eps."""
-    for i in range(z.shape[0]):
-        z[i] = quotient(np.float32(1), np.sqrt(x[i] + eps))
-
-
-# Reductions: LANES partial results, then those one by one
+# Reductions
 
 
 @compiled(is_part=True)
@@ -203,39 +108,6 @@ def raise_to(z: Array, x: Array) -> None:
 
 
 @compiled(is_part=True)
-def sum_of(x: Array, lanes: Array) -> Any:
-    """The sum of a row."""
-    whole = x.shape[0] // LANES * LANES
-    fill(lanes, np.float32(0))
-    for i in range(0, whole, LANES):
-        add_to(lanes, x[i : i + LANES])
-    total = np.float32(0)
-    for i in range(LANES):
-        total += lanes[i]
-    for i in range(whole, x.shape[0]):
-        total += x[i]
-    return total
-
-
-@compiled(is_part=True)
-def largest_of(x: Array, lanes: Array) -> Any:
-    """The largest of a row; NaN where there is one."""
-    whole = x.shape[0] // LANES * LANES
-    top = x[0]
-    if whole:
-        copy(x[:LANES], 1, lanes)
-        for i in range(LANES, whole, LANES):
-            raise_to(lanes, x[i : i + LANES])
-        for i in range(LANES):
-            a = lanes[i]
-            top = a if (a > top) | (a != a) else top  # noqa: PLR0124
-    for i in range(whole, x.shape[0]):
-        a = x[i]
-        top = a if (a > top) | (a != a) else top  # noqa: PLR0124
-    return top
-
-
-@compiled(is_part=True)
 def exp_of_difference(x: Array, top: Any, z: Array) -> None:
     """e to the x - top."""
     for i in range(z.shape[0]):
@@ -247,3 +119,12 @@ def divide_by(z: Array, divisor: Any) -> None:
     """Divide each value."""
     for i in range(z.shape[0]):
         z[i] = quotient(z[i], divisor)
+
+
+# Where things are
+
+
+@compiled(is_part=True)
+def place_of(views: Array, bases: Array, view: int) -> Any:
+    """The address of a view's first element."""
+    return bases[views[view, _BASE]] + views[view, _OFFSET]

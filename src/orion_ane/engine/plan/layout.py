@@ -51,6 +51,8 @@ class At(IntEnum):
     C = 11
     SPAN = 12
     """How many commands, from this on, are done unit by unit: all on one, then on the next."""
+    CALL = 13
+    """The address of the code that does it."""
 
 
 class Of(IntEnum):
@@ -112,6 +114,10 @@ class Fold(IntEnum):
     MEAN = 1
     MAX = 2
 
+
+COMMAND = "void(int64, int64, int64, int64, int64, int64, int64)"
+"""What does a command takes: the addresses of its row, of the views, of the steps and of the
+bases, then of the thread's own memory, and its units, from one to before another."""
 
 COMMAND_COLUMNS = len(At)
 VIEW_COLUMNS = Of.STRIDE + RANK

@@ -171,7 +171,9 @@ class Bound:
     def _run(self, stretch: Stretch, count: int) -> None:
         code, count = self._plan.code, count if stretch.is_dealt else 1
         self._counters[:] = 0
-        tables = (stretch.rows, code.table.views, code.table.steps, self._bases)
+        table, bases = code.table, self._bases.ctypes.data
+        commands = (stretch.rows.ctypes.data, len(stretch.rows))
+        tables = (*commands, table.views.ctypes.data, table.steps.ctypes.data, bases)
         counters, scratch = self._counters.ctypes.data, int(self._bases[0]) + code.arena
         self._plan.threads.all(
             lambda: kernels.run_share(*tables, counters, scratch, code.scratch, count), count

@@ -16,12 +16,13 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from orion_ane.engine.jit import compiled, intrinsic
+from orion_ane.engine.jit import compiled, intrinsic, native
 from orion_ane.engine.known import Known
 from orion_ane.engine.macs.vectors import HALF, I16, I32, I64, SINGLE, Vectors
+from orion_ane.engine.plan import code, kernels, layout, steps, vectors
 from orion_ane.engine.plan.code import half_of, value_of
-from orion_ane.engine.plan.kernels import floats, halves
-from orion_ane.engine.plan.layout import At, Of
+from orion_ane.engine.plan.kernels import floats, halves, row, table
+from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS, At, Of
 from orion_ane.engine.plan.vectors import dot_floats
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node
@@ -40,6 +41,8 @@ _LANES, _WAYS = 16, 4
 _VIEW, _A, _B, _C, _ROUNDS = At.VIEW.value, At.A.value, At.B.value, At.C.value, At.ROUNDS.value
 _SIZE, _TOTAL = At.SIZE.value, At.TOTAL.value
 _BASE, _OFFSET, _IS_HALF = Of.BASE.value, Of.OFFSET.value, Of.IS_HALF.value
+
+SOURCES = (code, kernels, layout, steps, vectors)
 
 
 # What of a graph is such a weight
@@ -278,11 +281,12 @@ def _factors(
         z[i] = _scale_at(scale[0], scale[1], first + i // per) * y[i]
 
 
-@compiled(is_part=True)
+@native(COMMAND, sources=SOURCES)
 def rows_of_codes(
-    c: Array, views: Array, bases: Array, registers: int, begin: int, end: int
+    command: int, views_at: int, _steps: int, bases_at: int, registers: int, begin: int, end: int
 ) -> None:
     """y [O, B] = w [O, A] x [B, A]ᵀ, each row of w read once; C codes have one scale."""
+    c, views, bases = row(command), table(views_at, VIEW_COLUMNS), row(bases_at)
     v = c[_VIEW]
     w = bases[views[v, _BASE]] + views[v, _OFFSET]
     scale = (bases[views[v + 1, _BASE]] + views[v + 1, _OFFSET], views[v + 1, _IS_HALF])
@@ -319,15 +323,18 @@ def rows_of_codes(
             z[s] = value_of(half_of(found)) if c[_ROUNDS] else found
 
 
-@compiled(is_part=True)
-def unpack_rows(c: Array, views: Array, bases: Array, begin: int, end: int) -> None:
+@native(COMMAND, sources=SOURCES)
+def unpack_rows(
+    command: int, views_at: int, _steps: int, bases_at: int, _registers: int, begin: int, end: int
+) -> None:
     """y [O, A] of codes w and their scales, from row B on; C codes have one."""
+    c, views, bases = row(command), table(views_at, VIEW_COLUMNS), row(bases_at)
     v = c[_VIEW]
     w = bases[views[v, _BASE]] + views[v, _OFFSET]
     scale = (bases[views[v + 1, _BASE]] + views[v + 1, _OFFSET], views[v + 1, _IS_HALF])
     y = bases[views[v + 2, _BASE]] + views[v + 2, _OFFSET]
     inner, block, top = c[_A], c[_C], c[_B]
     for o in range(begin * c[_SIZE], min(end * c[_SIZE], c[_TOTAL])):
-        row = top + o
-        at = w + row * inner
-        _unpack_row(at, scale, row * (inner // block), (inner, block), y + 4 * o * inner)
+        line = top + o
+        at = w + line * inner
+        _unpack_row(at, scale, line * (inner // block), (inner, block), y + 4 * o * inner)

@@ -19,6 +19,7 @@ from orion_ane.engine.plan.layout import (
     In,
     Kind,
 )
+from orion_ane.engine.plan.natives import NATIVES
 from orion_ane.engine.plan.quantised import scratch_bytes
 from orion_ane.types import Array
 
@@ -63,6 +64,7 @@ class Table:
         if command.kind is None:
             return row
         row[At.KIND], row[At.WAIT] = command.kind, is_first
+        row[At.CALL] = NATIVES[command.kind].address
         row[At.UNITS], row[At.SIZE], row[At.TOTAL] = command.units, command.size, command.total
         row[At.VIEW], row[At.STEP] = len(self._views), len(self._steps)
         row[At.ROUNDS] = command.rounds

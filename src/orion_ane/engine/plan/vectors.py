@@ -5,6 +5,7 @@ Sums are kept in 64 lanes whatever the processor has, so that their order is the
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from llvmlite import binding, ir
@@ -115,3 +116,61 @@ def _add_scaled(of: ir.Type) -> Any:
 
 dot_halves, dot_floats = _dot(HALF), _dot(SINGLE)
 add_halves, add_floats = _add_scaled(HALF), _add_scaled(SINGLE)
+
+
+@intrinsic
+def sum_of(_context: Any, _x: Any, _n: Any) -> Any:
+    """The sum of n numbers at x."""
+
+    def code(_c: Any, b: Any, _s: Any, args: Any) -> Any:
+        x, n, v = _place(b, args[0], SINGLE), args[1], Vectors(b, SINGLE, LANES)
+        whole, sums = _folded(b, v, x, n, v.all(0.0), b.fadd)
+        total = v.call("vector.reduce.fadd", SINGLE, ir.Constant(SINGLE, 0.0), sums)
+        return _with_rest(b, x, n, whole, total, b.fadd)
+
+    return types.float32(types.int64, types.int64), code
+
+
+@intrinsic
+def largest_of(_context: Any, _x: Any, _n: Any) -> Any:
+    """The largest of n numbers at x; NaN where there is one."""
+
+    def code(_c: Any, b: Any, _s: Any, args: Any) -> Any:
+        def larger(x: Any, y: Any) -> Any:
+            is_x = b.or_(b.fcmp_ordered(">", x, y), b.fcmp_unordered("uno", x, x))
+            return b.select(is_x, x, y)
+
+        x, n, v = _place(b, args[0], SINGLE), args[1], Vectors(b, SINGLE, LANES)
+        whole, tops = _folded(b, v, x, n, v.all(-inf), larger)
+        while tops.type.count > 1:
+            half = tops.type.count // 2
+            parts = ((*range(half),), (*range(half, 2 * half),))
+            masks = (ir.Constant(ir.VectorType(I32, half), list(part)) for part in parts)
+            tops = larger(*(b.shuffle_vector(tops, tops, mask) for mask in masks))
+        top = b.extract_element(tops, ir.Constant(I32, 0))
+        return _with_rest(b, x, n, whole, top, larger)
+
+    return types.float32(types.int64, types.int64), code
+
+
+def _folded(b: Any, v: Vectors, x: Any, n: Any, start: Any, fold: Any) -> tuple[Any, Any]:
+    """How many numbers at x are whole blocks, and those folded to one vector."""
+    totals = [cgutils.alloca_once_value(b, start) for _ in range(WAYS)]
+    blocks = b.udiv(n, ir.Constant(I64, _BLOCK))
+    with cgutils.for_range(b, blocks) as loop:
+        k = b.mul(loop.index, ir.Constant(I64, _BLOCK))
+        for i, total in enumerate(totals):
+            found = v.load(x, b.add(k, ir.Constant(I64, i * LANES)))
+            b.store(fold(b.load(total), found), total)
+    first, second, third, fourth = map(b.load, totals)
+    whole = b.mul(blocks, ir.Constant(I64, _BLOCK))
+    return whole, fold(fold(first, second), fold(third, fourth))
+
+
+def _with_rest(b: Any, x: Any, n: Any, start: Any, value: Any, fold: Any) -> Any:
+    """A value folded with the numbers at x from `start` on, one by one."""
+    found = cgutils.alloca_once_value(b, value)
+    with cgutils.for_range(b, b.sub(n, start)) as loop:
+        number = _number(b, x, b.add(start, loop.index), SINGLE)
+        b.store(fold(b.load(found), number), found)
+    return b.load(found)
