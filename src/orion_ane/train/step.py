@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from orion_ane.errors import BackendError, ConfigError
 from orion_ane.host.adamw import AdamW, clip, global_norm
 from orion_ane.host.schedule import Schedule
@@ -225,7 +227,17 @@ def _no_step(found: Gradients, loss: float, norm: float) -> str | None:
         return "no target counts"
     if found.bad is None and math.isfinite(norm) and math.isfinite(loss):
         return None
-    return f"not finite: {found.bad or 'the norm of the gradients'}"
+    return f"not finite: {found.bad or _first_bad(found)}"
+
+
+def _first_bad(found: Gradients) -> str:
+    """What is not finite of a step whose every stage passed finite numbers on."""
+    if not math.isfinite(found.loss):
+        return "the loss"
+    for name, array in found.arrays.items():
+        if not np.isfinite(array).all():
+            return f"the gradient of {name}"
+    return "the norm of the gradients"
 
 
 def want_model(decoder: Decoder, tensors: Mapping[str, Array]) -> None:

@@ -24,6 +24,7 @@ CASES = {
     "llama untied": tiny_llama(tied=False),
     "llama one key head": tiny_llama(kv_heads=1, tied=False),
     "llama ungrouped": tiny_llama(kv_heads=4, head_dim=2),
+    "llama untied ungrouped": tiny_llama(kv_heads=4, head_dim=2, tied=False),
     "gpt2": tiny_gpt2(),
     "gpt2 one head": tiny_gpt2(heads=1, layers=1),
 }

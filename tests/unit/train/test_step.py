@@ -128,6 +128,44 @@ def test_a_step_without_a_finite_gradient_changes_no_bit_O07_N19(bad, cpu, rng):
     assert run.step([rows(config, rng)]).skipped is None  # the run goes on
 
 
+def test_one_number_that_is_none_is_told_by_step_layer_and_tensor_N19(cpu, rng, monkeypatch):
+    """In the output of layer 3, at step 2; the run goes on, and says so in every line after."""
+    config = tiny_llama(layers=5)
+    run = trainer(config, rng, cpu)
+    assert run.step([rows(config, rng)]).skipped is None
+    before = {n: a.copy() for n, a in run.state.masters.items()}
+    third = run.network._placed[3]
+    forward = third.forward
+
+    def damaged(inputs):
+        outputs = forward(inputs)
+        outputs["hidden"].reshape(-1)[7] = np.nan
+        return outputs
+
+    with monkeypatch.context() as patched:
+        patched.setattr(third, "forward", damaged)
+        report = run.step([rows(config, rng)])
+    assert (report.step, report.skipped) == (2, "not finite: layers.3 hidden")
+    assert all(np.array_equal(a, before[n]) for n, a in run.state.masters.items())
+    assert run.step([rows(config, rng)]).skipped is None
+    assert (run.state.step, run.state.skipped) == (3, 1)
+
+
+def test_a_gradient_alone_that_is_not_finite_is_named(cpu, rng, monkeypatch):
+    """What stages pass on is finite: only a sum on the host is not."""
+    config = tiny_llama()
+    run = trainer(config, rng, cpu)
+    made = run.network.gradients
+
+    def overflowed(*args, **options):
+        found = made(*args, **options)
+        found.arrays["layers.1.wo"][0, 0] = np.inf
+        return found
+
+    monkeypatch.setattr(run.network, "gradients", overflowed)
+    assert run.step([rows(config, rng)]).skipped == "not finite: the gradient of layers.1.wo"
+
+
 def test_a_step_without_a_target_is_skipped_and_counted_D05(cpu, rng):
     config = tiny_llama()
     run = trainer(config, rng, cpu)
