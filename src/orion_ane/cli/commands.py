@@ -7,8 +7,10 @@ import click
 from orion_ane.cli.bench import bench
 from orion_ane.cli.check import check
 from orion_ane.cli.compile import compile_
+from orion_ane.cli.config import add_config
 from orion_ane.cli.convert import convert
 from orion_ane.cli.diff import diff
+from orion_ane.cli.doctor import doctor
 from orion_ane.cli.generate import generate
 from orion_ane.cli.opt import opt
 from orion_ane.cli.rules import rules
@@ -25,5 +27,6 @@ def orion() -> None:
     """Language models on Apple's Neural Engine, and the very same programs anywhere."""
 
 
-for command in (generate, train, rules, check, opt, diff, compile_, run, convert, bench):
+for command in (generate, train, rules, check, opt, diff, compile_, run, convert, bench, doctor):
+    add_config(command)
     orion.add_command(command)

@@ -130,7 +130,7 @@ class PortableProgram:
     def reload(self, weights: Mapping[str, Buffer]) -> None:
         """Exchange the blob files; see `Executable`.  After an error the old ones still hold."""
         self._open()
-        _check_layout(self._program.weights, weights)
+        check_layout(self._program.weights, weights)
         try:
             tape = self._renewed(weights)
         except MilError as error:
@@ -232,7 +232,12 @@ def _names(text: str, graph: Graph) -> dict[Node, str]:
     }
 
 
-def _check_layout(old: Mapping[str, Buffer], new: Mapping[str, Buffer]) -> None:
+def check_layout(old: Mapping[str, Buffer], new: Mapping[str, Buffer]) -> None:
+    """Refuse other blob files than a program has, or of other sizes.
+
+    Raises:
+        BackendError: they are.
+    """
     sizes = {path: memoryview(data).nbytes for path, data in old.items()}
     got = {path: memoryview(data).nbytes for path, data in new.items()}
     if sizes != got:

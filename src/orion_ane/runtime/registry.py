@@ -11,40 +11,51 @@ from orion_ane.errors import BackendError, ConfigError
 from orion_ane.runtime.backend import Backend
 from orion_ane.runtime.backends.cpu import Cpu
 from orion_ane.runtime.backends.emulator import Emulator
+from orion_ane.runtime.backends.neural_engine.backend import NeuralEngine
+from orion_ane.runtime.backends.neural_engine.machine import probed
 
 Factory: TypeAlias = Callable[..., Backend]
 
 GROUP = "orion_ane.backends"
 """Where other packages enter theirs: an entry point names a factory, called with the options."""
 
-BACKENDS: dict[str, Factory] = {"emulator": Emulator, "cpu": Cpu}
+BACKENDS: dict[str, Factory] = {"emulator": Emulator, "cpu": Cpu, "ane": NeuralEngine}
 
 
 def backend(name: str, **options: Any) -> Backend:
     """The device called `name`; `auto` takes the best there is, whose own name then tells.
 
+    That is `ane` where a probe has passed on this machine with this version of its system, and as
+    what the probe found it to be; else `cpu`.
+
     Args:
         name: a key of `BACKENDS`, an entry point of the group `orion_ane.backends`, or `auto`.
-        options: what the device takes, as `threads`.
+        options: what the device takes, as `threads`; None leaves it to the device.
 
     Raises:
         BackendError: there is no such device here; the message names the others.
         ConfigError: an option that the device does not honour.
     """
-    found = "cpu" if name == "auto" else name
+    given = {key: value for key, value in options.items() if value is not None or key == "target"}
+    found = name
+    if name == "auto":
+        target = probed()
+        found = "cpu" if target is None else "ane"
+        given |= {} if target is None else {"target": target}
     if found in BACKENDS:
-        _want_known(found, options)
-        return BACKENDS[found](**options)
+        _want_known(found, given)
+        return BACKENDS[found](**given)
     outside = _outside()
     if found in outside:
         factory: Factory = outside[found].load()
-        return factory(**options)
-    raise BackendError(
-        f"device {name}",
-        "not available here",
-        want=_listed("auto", *BACKENDS, *sorted(outside)),
-        hint="this version does not drive the device itself" if name == "ane" else None,
-    )
+        return factory(**given)
+    want = _listed("auto", *BACKENDS, *sorted(outside))
+    raise BackendError(f"device {found}", "not available here", want=want)
+
+
+def takes(device: str, option: str) -> bool:
+    """Whether one of our own devices has that option."""
+    return device in BACKENDS and option in signature(BACKENDS[device]).parameters
 
 
 def _want_known(device: str, options: Iterable[str]) -> None:
@@ -52,7 +63,7 @@ def _want_known(device: str, options: Iterable[str]) -> None:
     known = list(signature(BACKENDS[device]).parameters)
     for name in options:
         if name not in known:
-            others = [other for other, of in BACKENDS.items() if name in signature(of).parameters]
+            others = [other for other in BACKENDS if takes(other, name)]
             hint = f"device {_listed(*others)} takes it" if others else None
             want = _listed(*known)
             raise ConfigError(name, f"no such option of device {device}", want=want, hint=hint)

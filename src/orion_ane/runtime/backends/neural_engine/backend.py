@@ -1,0 +1,386 @@
+"""Device `ane`: programs on the Neural Engine, through a worker that may die and is replaced."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orion_ane.ane.check import want_kept
+from orion_ane.ane.targets import Target
+from orion_ane.ane.targets import target as find_target
+from orion_ane.errors import BackendError, MilError
+from orion_ane.mil.parse import parse_graph
+from orion_ane.mil.program import Buffer, Port, Program, buffer_digest
+from orion_ane.runtime.backend import Executable
+from orion_ane.runtime.backends.neural_engine.libraries import libraries
+from orion_ane.runtime.backends.neural_engine.plan import Place, Read, Run, Step, Write, document_of
+from orion_ane.runtime.backends.neural_engine.process import Process, Spool, WorkerLostError
+from orion_ane.runtime.budget import Budget
+from orion_ane.runtime.portable import check_layout, weights_of
+from orion_ane.runtime.surfaces import filled, taken
+from orion_ane.types import Array
+
+log = logging.getLogger(__name__)
+
+COMPILES = 100
+"""After so many compiles a worker is replaced: processes were refused more from 105 on."""
+ALIGNED = 64
+
+
+@dataclass(eq=False)
+class _Entry:
+    """What is to be loaded, so that a new worker can be brought to it.
+
+    Attributes:
+        program: as it was compiled, or loaded by a donor, or reloaded last.
+        number: by which the worker knows it.
+        plan: which writes its inputs, runs it and reads its outputs.
+        offsets: of each port's bytes in the shared block.
+    """
+
+    program: Program
+    number: int
+    steps: tuple[Step, ...]
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def end(self) -> int:
+        """The size of the block that it needs."""
+        return max((start + size for start, size in self.spans), default=0)
+
+
+class LoadedProgram:
+    """A program that is loaded in the worker."""
+
+    def __init__(self, device: NeuralEngine, entry: _Entry) -> None:
+        self.device, self._entry = device, entry
+        self._is_open = True
+
+    @property
+    def program(self) -> Program:
+        """What was loaded, with the weights of the last reload."""
+        return self._entry.program
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can run."""
+        return self._is_open
+
+    @property
+    def number(self) -> int:
+        """Its number in plans."""
+        return self._entry.number
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by port name, as new arrays; see `Executable`."""
+        self._want_open()
+        program = self.program
+        known = [port.name for port in program.inputs]
+        unknown = next((name for name in inputs if name not in known), None)
+        if unknown is not None:
+            raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
+        surfaces = [filled(port, inputs.get(port.name)) for port in program.inputs]
+        found = self.device.evaluated(self._entry, surfaces)
+        return {port.name: taken(port, a) for port, a in zip(program.outputs, found, strict=True)}
+
+    def reload(self, weights: Mapping[str, Buffer]) -> None:
+        """Exchange the blob files; see `Executable`."""
+        self._want_open()
+        check_layout(self.program.weights, weights)
+        renewed = replace(self.program, weights=weights, digests={})
+        try:
+            weights_of(parse_graph(renewed.text), renewed.weights)
+        except MilError as error:
+            raise BackendError("reload", f"the files do not fit the text: {error}") from error
+        self.device.reload(self._entry, renewed)
+
+    def close(self) -> None:
+        """Unload; a second call does nothing."""
+        if self._is_open:
+            self._is_open = False
+            self.device.close_program(self._entry)
+            self.device.budget_unload(self)
+
+    def _want_open(self) -> None:
+        if not self._is_open:
+            raise BackendError("program", "is closed", hint="compile it again")
+
+
+class NeuralEngine:
+    """The Neural Engine of this machine.
+
+    Args:
+        target: the limits that programs have to keep, and the device's other answers: a name, a
+            probe's file, or a target; None checks nothing and leaves it to the device.
+        timeout_s: how long an answer of the device may take.
+        compiles_each: after how many compiles a worker is replaced.
+        clock: seconds that only grow, by which failed compiles are paced.
+
+    Attributes:
+        stand_in: the folder of the libraries, where they are not Apple's: then nothing was run on
+            a Neural Engine.
+
+    Raises:
+        BackendError: there is no Neural Engine here, or it is not what the bridge was written for.
+        ConfigError: no such target.
+    """
+
+    name: str = "ane"
+
+    def __init__(
+        self,
+        *,
+        target: str | Path | Target | None = "strict",
+        timeout_s: float = 60.0,
+        compiles_each: int = COMPILES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stand_in = libraries().stand_in
+        self.target = find_target(target) if isinstance(target, str | Path) else target
+        self._timeout_s, self._compiles_each = timeout_s, compiles_each
+        self._budget = None if self.target is None else Budget(self.target, clock)
+        self._lock = threading.RLock()
+        self._entries: dict[int, _Entry] = {}
+        self._users: Counter[str] = Counter()
+        self._count = self._compiles = self._loads = self._used = 0
+        self.respawns = self.bytes_copied = 0
+        self._start()
+
+    # The worker
+
+    def _start(self) -> None:
+        self._process = Process(timeout_s=self._timeout_s)
+        self._spool = Spool(self._process.folder)
+        self._users.clear()
+        self._used, self._block, self._block_name = 0, memoryview(b""), ""
+
+    def _respawn(self, why: object) -> None:
+        """A new worker with what the old one had loaded, each program from its own weights."""
+        log.warning("device ane: %s; a new worker loads %d programs", why, len(self._entries))
+        self.respawns += 1
+        self._process.close()
+        self._start()
+        for entry in self._entries.values():
+            self._used = self._sent("compile", entry)["compiles"]
+
+    def _sent(self, op: str, entry: _Entry, **more: Any) -> dict[str, Any]:
+        """The answer to a program that the worker is to load."""
+        program = entry.program
+        self._make_room(entry.end)
+        answer = self._process.ask(
+            op,
+            program.text.encode(),
+            program=entry.number,
+            files=self._files(program),
+            inputs=[port.type.nbytes for port in program.inputs],
+            outputs=[port.type.nbytes for port in program.outputs],
+            **more,
+        )
+        self._process.ask("plan", plan=entry.number, steps=document_of(entry.steps))
+        return answer
+
+    def _files(self, program: Program) -> dict[str, str]:
+        """Where the worker finds a program's blob files, by their path in the text."""
+        names = {}
+        for path, data in program.weights.items():
+            shared = program.digests.get(path)
+            names[path] = self._spool.blob(shared() if shared else buffer_digest(data), data)
+        self._users.update(names.values())
+        return names
+
+    def _let_go(self, program: Program) -> None:
+        """Remove shared blob files that no program reads any more."""
+        for path, data in program.weights.items():
+            shared = program.digests.get(path)
+            name = f"blob-{shared() if shared else buffer_digest(data)}"
+            self._users[name] -= 1
+            if self._users[name] <= 0:
+                del self._users[name]
+                self._spool.drop(name)
+
+    def _make_room(self, size: int) -> None:
+        if size <= len(self._block):
+            return
+        name, self._block = self._spool.block(size)
+        self._process.ask("block", name=name)
+        if self._block_name:
+            self._spool.drop(self._block_name)
+        self._block_name = name
+
+    # A backend
+
+    @property
+    def compiles(self) -> int:
+        """How many programs were compiled so far."""
+        return self._compiles
+
+    @property
+    def loads(self) -> int:
+        """How many were loaded with a donor's code."""
+        return self._loads
+
+    @property
+    def round_trips(self) -> int:
+        """How many messages this worker has answered."""
+        return self._process.round_trips
+
+    @property
+    def worker(self) -> int:
+        """The number of the worker's process."""
+        return self._process.pid
+
+    def compile(self, program: Program) -> Executable:
+        """Compile and load a program; see `Backend`."""
+        weights_of(parse_graph(program.text), program.weights)  # a MilError here, not a code there
+        if self.target is not None:
+            want_kept(program, self.target)
+        with self._lock, self._compiling() as take:
+            if self._used >= self._compiles_each:
+                self._respawn(f"the worker has compiled {self._used} programs")
+            entry = self._entry(program)
+            self._used = self._loaded("compile", entry)["compiles"]
+            self._compiles += 1
+            made = LoadedProgram(self, entry)
+            take(made)
+        return made
+
+    def load(self, program: Program, *, donor: Executable) -> Executable:
+        """Load a program by a donor's plan; see `Backend`."""
+        if not isinstance(donor, LoadedProgram) or donor.device is not self:
+            raise BackendError("donor", "is not loaded on this device", got=type(donor).__name__)
+        if not donor.is_open:
+            raise BackendError("donor", "is closed", hint="keep it loaded, or compile the program")
+        if donor.program.code_key != program.code_key:
+            hint = "compile it: only weights may differ"
+            raise BackendError("donor", "has another text than the program", hint=hint)
+        with self._lock, self._loading() as take:
+            entry = self._entry(program)
+            self._loaded("load", entry, donor=donor.number)
+            self._loads += 1
+            made = LoadedProgram(self, entry)
+            take(made)
+        return made
+
+    def _loaded(self, op: str, entry: _Entry, **more: Any) -> dict[str, Any]:
+        """Load a program, and note that it is.
+
+        Raises:
+            BackendError: the device refuses, or the worker died of it.
+        """
+        try:
+            answer = self._sent(op, entry, **more)
+        except WorkerLostError as lost:
+            self._respawn(lost)
+            raise
+        except BackendError:
+            self._let_go(entry.program)
+            raise
+        self._entries[entry.number] = entry
+        return answer
+
+    @contextmanager
+    def _compiling(self) -> Iterator[Callable[[object], None]]:
+        if self._budget is None:
+            yield _nothing
+            return
+        with self._budget.compiling() as take:
+            yield take
+
+    @contextmanager
+    def _loading(self) -> Iterator[Callable[[object], None]]:
+        if self._budget is None:
+            yield _nothing
+            return
+        with self._budget.loading() as take:
+            yield take
+
+    def budget_unload(self, made: LoadedProgram) -> None:
+        """Note that a program takes no room."""
+        if self._budget is not None:
+            self._budget.unload(made)
+
+    def _entry(self, program: Program) -> _Entry:
+        """A program with a number, its place in the block, and its plan."""
+        self._count += 1
+        spans, end = [], 0
+        for port in (*program.inputs, *program.outputs):
+            spans.append((end, port.type.nbytes))
+            end += -(-port.type.nbytes // ALIGNED) * ALIGNED
+        inputs = spans[: len(program.inputs)]
+        writes = [Write(Place(self._count, True, i), *span) for i, span in enumerate(inputs)]
+        outputs = spans[len(program.inputs) :]
+        reads = [Read(Place(self._count, False, i), *span) for i, span in enumerate(outputs)]
+        steps: tuple[Step, ...] = (*writes, Run(self._count), *reads)
+        return _Entry(program, self._count, steps, tuple(spans))
+
+    # What a loaded program asks
+
+    def evaluated(self, entry: _Entry, surfaces: Sequence[Array]) -> list[Array]:
+        """The outputs' surfaces of those of the inputs."""
+        with self._lock:
+            try:
+                self._gone(entry, surfaces)
+            except WorkerLostError as lost:
+                self._respawn(lost)
+                if not lost.may_repeat:
+                    raise
+                self._gone(entry, surfaces)  # the new worker's block is empty
+            self.bytes_copied += 2 * sum(size for _, size in entry.spans)
+            spans = entry.spans[len(surfaces) :]
+            ports = entry.program.outputs
+            return [self._array(p, span) for p, span in zip(ports, spans, strict=True)]
+
+    def _gone(self, entry: _Entry, surfaces: Sequence[Array]) -> None:
+        for array, (start, size) in zip(surfaces, entry.spans, strict=False):
+            self._block[start : start + size] = _bytes(array)
+        self._process.ask("go", plan=entry.number)
+
+    def _array(self, port: Port, span: tuple[int, int]) -> Array:
+        start, size = span
+        found = np.frombuffer(self._block[start : start + size], port.type.dtype.numpy)
+        return found.reshape(port.type.shape).copy()
+
+    def reload(self, entry: _Entry, renewed: Program) -> None:
+        """Exchange a program's blob files."""
+        with self._lock:
+            try:
+                self._process.ask("reload", program=entry.number, files=self._files(renewed))
+            except WorkerLostError as lost:
+                self._respawn(lost)
+                raise
+            except BackendError:
+                self._let_go(renewed)
+                raise
+            self._let_go(entry.program)
+            entry.program = renewed
+
+    def close_program(self, entry: _Entry) -> None:
+        """Unload a program."""
+        with self._lock:
+            del self._entries[entry.number]
+            self._let_go(entry.program)
+            try:
+                self._process.ask("close", program=entry.number)
+            except WorkerLostError as lost:
+                self._respawn(lost)  # which has not loaded it
+
+    def close(self) -> None:
+        """End the worker; a second call does nothing."""
+        self._process.close()
+
+
+def _nothing(_: object) -> None:
+    """No room is counted where no target says how much there is."""
+
+
+def _bytes(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

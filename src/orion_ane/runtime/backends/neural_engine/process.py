@@ -1,0 +1,203 @@
+"""The worker as seen by the one who asks: started, asked, and told apart from a dead one."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+from orion_ane.errors import BackendError
+from orion_ane.mil.program import Buffer
+from orion_ane.runtime.backends.neural_engine import wire
+
+MODULE = "orion_ane.runtime.backends.neural_engine.worker"
+PREFIX = "orion-ane-worker"
+DIRECTORIES = "directories"
+"""A file that names the framework's folders, so that those of a process that was killed can go."""
+START_S = 120.0
+END_S = 10.0
+
+
+class WorkerLostError(BackendError):
+    """The worker is gone; `may_repeat` where it may not happen again."""
+
+    def __init__(self, where: str, what: str, *, may_repeat: bool, got: object = None) -> None:
+        self.may_repeat = may_repeat
+        hint = "a new worker has taken over, with the same programs"
+        super().__init__(where, what, got=got, hint=hint)
+
+
+class Process:
+    """One worker, and the folder that is shared with it.
+
+    Args:
+        timeout_s: how long an answer may take.
+
+    Raises:
+        BackendError: there is no device, or it is not what the bridge was written for.
+    """
+
+    def __init__(self, *, timeout_s: float) -> None:
+        _sweep()
+        self._timeout_s = timeout_s
+        made = tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-")
+        self.folder = Path(made)
+        self._directories: set[str] = set()
+        command = [sys.executable, "-m", MODULE, made]
+        # A new interpreter, not a fork: Objective-C ends processes that were forked.
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._asks, self._answers = self._child.stdin.fileno(), self._child.stdout.fileno()
+        self._end = weakref.finalize(self, _end, self._child, self.folder, self._directories)
+        self.round_trips = 0
+        try:
+            answer = self._answer("start", START_S)
+        except WorkerLostError:
+            self.close()
+            raise
+        if "failed" in answer:
+            self.close()
+            _raise(answer)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._child.pid
+
+    def ask(self, op: str, payload: bytes = b"", **message: Any) -> dict[str, Any]:
+        """What the worker answers.
+
+        Raises:
+            WorkerLostError: it ended, or was ended because it did not answer in time.
+            BackendError: the device refuses or fails.
+        """
+        self.round_trips += 1
+        try:
+            wire.send(self._asks, {"op": op, **message}, payload)
+        except wire.Ended:
+            raise self._lost(op) from None
+        answer = self._answer(op, self._timeout_s)
+        if "failed" in answer:
+            _raise(answer)
+        if "directory" in answer:
+            self._note(answer["directory"])
+        return answer
+
+    def _answer(self, op: str, timeout_s: float) -> dict[str, Any]:
+        try:
+            answer, _ = wire.receive(self._answers, timeout_s)
+        except wire.Silent:
+            self._child.kill()
+            self._child.wait()
+            what = f"no answer in {timeout_s:g} s; the worker was ended"
+            raise WorkerLostError(op, what, may_repeat=False) from None
+        except wire.Ended:
+            raise self._lost(op) from None
+        if "raised" in answer:
+            self._child.wait()
+            what = f"{answer['raised']}: {answer['reason']}"
+            raise WorkerLostError(op, what, may_repeat=False)
+        return answer
+
+    def _lost(self, op: str) -> WorkerLostError:
+        code = self._child.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return WorkerLostError(op, "the worker ended", got=how, may_repeat=True)
+
+    def _note(self, directory: str) -> None:
+        if directory not in self._directories:
+            self._directories.add(directory)
+            with (self.folder / DIRECTORIES).open("a") as file:
+                file.write(directory + "\n")
+
+    def close(self) -> None:
+        """End it, and remove what is shared; a second call does nothing."""
+        self._end()
+
+
+def _end(child: subprocess.Popen[bytes], folder: Path, directories: set[str]) -> None:
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()
+    try:
+        child.wait(END_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove what processes have left that were killed together with their workers."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*"):
+        owner = folder.name.removeprefix(f"{PREFIX}-").partition("-")[0]
+        if not owner.isdigit() or _lives(int(owner)) or folder.stat().st_uid != os.getuid():
+            continue
+        listed = folder / DIRECTORIES
+        for line in listed.read_text().splitlines() if listed.is_file() else ():
+            shutil.rmtree(line, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _raise(answer: dict[str, Any]) -> None:
+    where, what = answer["failed"]
+    raise BackendError(where, what, got=answer["got"], want=answer["want"], hint=answer["hint"])
+
+
+class Spool:
+    """Files that are shared with a worker: blobs by their digest, and the block for tensors.
+
+    Args:
+        folder: where they lie.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._count = 0
+        self.bytes_written = 0
+
+    def blob(self, digest: str, data: Buffer) -> str:
+        """The name of a file with those bytes, which is written once."""
+        name = f"blob-{digest}"
+        file = self._folder / name
+        with self._lock:
+            if not file.exists():
+                beside = self._folder / f"{name}.new"
+                beside.write_bytes(data)
+                beside.replace(file)
+                self.bytes_written += memoryview(data).nbytes
+        return name
+
+    def block(self, size: int) -> tuple[str, memoryview]:
+        """A new file for tensors: its name and its bytes."""
+        self._count += 1
+        name = f"block-{self._count}"
+        with (self._folder / name).open("x+b") as file:
+            file.truncate(size)
+            return name, memoryview(mmap.mmap(file.fileno(), size))
+
+    def drop(self, name: str) -> None:
+        """Remove a file."""
+        (self._folder / name).unlink(missing_ok=True)
