@@ -1,13 +1,15 @@
-"""`orion train --config FILE`."""
+"""`--config FILE`, of every command."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import click
 import pytest
 from toys import toy_llama
 
+from orion_ane.cli.commands import orion
 from orion_ane.cli.main import main
 
 SMALL = {"seq": 16, "batch": 2, "device": "cpu", "threads": 1, "steps": 3}
@@ -78,3 +80,30 @@ def test_what_a_file_cannot_say_is_one_message(text, message, tmp_path, capsys):
     assert said.count("orion: ") == 1
     _, said = run(capsys, "--config", str(tmp_path / "none.yaml"), code=2)
     assert "none.yaml: cannot be read" in said
+
+
+def commands_of(command):
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            yield from commands_of(below)
+    else:
+        yield command
+
+
+def test_every_command_takes_one():
+    for command in commands_of(orion):
+        words = [word for option in command.params for word in option.opts]
+        assert words.count("--config") == 1, command.name
+
+
+def test_other_commands_read_theirs_too(tmp_path, capsys):
+    file = tmp_path / "rules.yaml"
+    file.write_text("json: true\ntarget: m1\n")
+    assert main(["rules", "--config", str(file)]) == 0
+    held = capsys.readouterr().out
+    assert json.loads(held)
+    assert main(["rules", "--config", str(file), "--target", "paper"]) == 0
+    assert capsys.readouterr().out != held
+    file.write_text("no-stream: true\n")
+    assert main(["generate", "--config", str(file)]) == 2
+    assert "no such option: got no-stream" in capsys.readouterr().err

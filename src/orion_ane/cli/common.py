@@ -39,7 +39,7 @@ def device_options(command: Command, *others: Callable[[Command], Command]) -> C
             type=click.Choice(["auto", "ane", "emulator", "cpu"]),
             default="auto",
             show_default=True,
-            help="Where to run; auto says what it chose, and ane is not in this version.",
+            help="Where to run; auto says what it chose, which is ane where a probe has passed.",
         ),
         *others,
         click.option(
@@ -77,22 +77,30 @@ def show(text: str, *, end: str = "\n") -> None:
 
 
 @contextmanager
-def graceful_interrupt() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, to keep work in hand; the second ends at once."""
+def graceful_interrupt(*, patient: bool = False) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets, to keep work in hand; the second ends at once.
+
+    Args:
+        patient: later ones change nothing, and SIGTERM asks likewise: a launcher of several
+            processes passes Ctrl-C on to each of them, so that it comes twice.
+    """
     event = threading.Event()
 
     def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
         event.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if not patient:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     if threading.current_thread() is not threading.main_thread():
         yield event
         return
-    before = signal.signal(signal.SIGINT, ask_to_stop)
+    heard = (signal.SIGINT, signal.SIGTERM) if patient else (signal.SIGINT,)
+    before = {name: signal.signal(name, ask_to_stop) for name in heard}
     try:
         yield event
     finally:
-        signal.signal(signal.SIGINT, before)
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def read_stdin(what: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 import yaml
 
-from orion_ane.cli.common import Command
 from orion_ane.errors import ConfigError
 
 MAX_BYTES = 1 << 20
@@ -16,16 +15,24 @@ NULL = "tag:yaml.org,2002:null"
 OF_THE_LINE = {"config", "help", "debug"}  # which say how the command line itself is read
 
 
-def config_option(command: Command) -> Command:
-    """Add `--config FILE`, whose values stand where the command line gives none."""
-    return click.option(
-        "--config",
+def add_config(command: click.Command) -> None:
+    """Add `--config FILE` to a command, or to all that are below it.
+
+    Its values stand where the command line gives none.
+    """
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            add_config(below)
+        return
+    option = click.Option(
+        ["--config"],
         type=click.Path(path_type=Path),
         is_eager=True,
         expose_value=False,
         callback=_take,
         help="Options by name, in YAML; those given here win.",
-    )(command)
+    )
+    command.params.append(option)
 
 
 def _take(context: click.Context, _: click.Parameter, file: Path | None) -> None:
@@ -38,7 +45,7 @@ def _options(context: click.Context, file: Path) -> dict[str, Any]:
     known = {
         word.lstrip("-"): parameter
         for parameter in context.command.params
-        for word in (*parameter.opts, *parameter.secondary_opts)
+        for word in parameter.opts  # `no-stream: true` is `stream: false`
         if word.startswith("--") and word.lstrip("-") not in OF_THE_LINE
     }
     found: dict[str, Any] = {}

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import click
 
 from orion_ane.cli.common import device_options, graceful_interrupt, say, show
-from orion_ane.cli.config import config_option
 from orion_ane.train.config import TrainConfig
-from orion_ane.train.run import Trainer
+from orion_ane.train.peers import place
+from orion_ane.train.run import Result, Trainer
 
 EXAMPLE = """Examples:
 
@@ -29,7 +29,6 @@ FILE = click.Path(path_type=Path)
 
 @click.command(epilog=EXAMPLE)
 @device_options
-@config_option
 @click.option(
     "--target",
     metavar="NAME|FILE",
@@ -125,10 +124,20 @@ def train(*, as_json: bool, **asked: Any) -> int:
     with the step in hand, and saves.
     """
     config = TrainConfig(**asked)
-    with _progress(config, as_json=as_json) as progress, graceful_interrupt() as interrupted:
+    rank, size = place()
+    with (
+        _progress(config, as_json=as_json, is_first=not rank) as progress,
+        graceful_interrupt(patient=size > 1) as interrupted,
+    ):
         result = Trainer(config).train(
             on_step=progress.step, on_note=progress.note, stopped=interrupted.is_set
         )
+    if not rank:
+        _say_result(result, config, as_json=as_json)
+    return 130 if result.ended == "interrupted" else 0
+
+
+def _say_result(result: Result, config: TrainConfig, *, as_json: bool) -> None:
     if result.eval_loss is not None:
         perplexity = result.summary["eval_perplexity"]
         say(f"held out: loss {result.eval_loss:.4f}, perplexity {perplexity:.3f}")
@@ -137,7 +146,6 @@ def train(*, as_json: bool, **asked: Any) -> int:
             say(f"written to {path}")
     if as_json:
         show(json.dumps(result.summary))
-    return 130 if result.ended == "interrupted" else 0
 
 
 class Progress(Protocol):
@@ -150,7 +158,17 @@ class Progress(Protocol):
         """Something a person should know."""
 
 
-class Silent:
+class Quiet:
+    """Of several processes one speaks; what it says is said."""
+
+    def step(self, line: Mapping[str, Any]) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
+class JsonLines:
     """JSON lines on standard output, notes on the other."""
 
     def step(self, line: Mapping[str, Any]) -> None:
@@ -220,10 +238,12 @@ class Bar:
 
 
 @contextmanager
-def _progress(config: TrainConfig, *, as_json: bool) -> Iterator[Progress]:
+def _progress(config: TrainConfig, *, as_json: bool, is_first: bool) -> Iterator[Progress]:
     """How this run is told: a bar on a terminal, else lines."""
-    if as_json:
-        yield Silent()
+    if not is_first:
+        yield Quiet()
+    elif as_json:
+        yield JsonLines()
     elif sys.stderr is not None and sys.stderr.isatty():
         bar = Bar(config.steps)
         try:

@@ -105,19 +105,30 @@ class Batches:
         batch: rows of each; one may hold the end of an epoch and the start of the next.
         seed: of the orders.
         shuffle: else in the order of the data, every time.
+        part: of several processes this one's number, and how many share each batch evenly.
 
     Raises:
         ConfigError: no rows, or no such seed.
     """
 
     def __init__(
-        self, windows: Windows, *, batch: int, seed: int = 0, shuffle: bool = True
+        self,
+        windows: Windows,
+        *,
+        batch: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         if batch < 1:
             raise ConfigError("batch", "no rows", got=batch, want="at least 1")
         if seed < 0:
             raise ConfigError("seed", "no such seed", got=seed, want="0 or more")
         self.windows, self.rows, self.seed, self.shuffle = windows, batch, seed, shuffle
+        rank, size = part
+        if batch % size:
+            raise ConfigError("batch", "no equal parts", got=batch, want=f"a multiple of {size}")
+        self._part = slice(rank * batch // size, (rank + 1) * batch // size)
         self._drawn = 0
         self._order: tuple[int, Array] | None = None
 
@@ -125,8 +136,8 @@ class Batches:
         return self
 
     def __next__(self) -> Batch:
-        """The next batch."""
-        numbers = [self._number(self._drawn + i) for i in range(self.rows)]
+        """The next batch, or this process's part of it."""
+        numbers = [self._number(self._drawn + i) for i in range(self.rows)[self._part]]
         self._drawn += self.rows
         return self.windows.batch(numbers)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orion_ane.train.network import Batch, Network
+from orion_ane.train.peers import Peers
 from orion_ane.types import Array
 
 
@@ -32,8 +33,12 @@ class Evaluation:
 
 
 def evaluate(
-    network: Network, batches: Iterable[Batch], masters: Mapping[str, Array]
+    network: Network,
+    batches: Iterable[Batch],
+    masters: Mapping[str, Array],
+    peers: Peers | None = None,
 ) -> Evaluation:
-    """The loss of a model over batches, nothing learnt."""
+    """The loss of a model over batches, and over those of its peers; nothing is learnt."""
     found = network.loss(batches, masters)
-    return Evaluation(found.loss / found.tokens if found.tokens else 0.0, found.tokens)
+    loss, tokens = (peers or Peers()).summed(found.loss, found.tokens)
+    return Evaluation(loss / tokens if tokens else 0.0, tokens)

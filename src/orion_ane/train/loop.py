@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from orion_ane.errors import BackendError, ConfigError
 from orion_ane.train.checkpoint import Checkpoints, Run
 from orion_ane.train.data import Batches
+from orion_ane.train.peers import Wish
 from orion_ane.train.step import Recipe, Report, Trainer
 
 End: TypeAlias = Literal["steps", "interrupted", "time"]
@@ -90,8 +91,8 @@ class Loop:
             CheckpointError: a checkpoint cannot be written.
         """
         state, plan = self.trainer.state, self.plan
-        minutes = plan.max_minutes
-        until = None if minutes is None else self._clock() + 60 * minutes
+        peers = self.trainer.peers
+        peers.wish = self._wish(stopped)
         self.end = "steps"
         try:
             while state.step < self.trainer.recipe.schedule.steps:
@@ -99,17 +100,26 @@ class Loop:
                 self._want_progress()
                 if plan.save_every and state.step % plan.save_every == 0:
                     self.save()
-                if stopped():
-                    self.end = "interrupted"
-                    return
-                if until is not None and self._clock() >= until:
-                    self.end = "time"
+                if (end := peers.agreed()) is not None:  # of several processes, all end
+                    self.end = end
                     return
         finally:
             if state.is_torn:
                 self.unsaved = self._why_unsaved()
             else:
                 self.save()
+
+    def _wish(self, stopped: Callable[[], bool]) -> Callable[[], Wish]:
+        """What tells why the run should end after a step, from now on."""
+        minutes = self.plan.max_minutes
+        until = None if minutes is None else self._clock() + 60 * minutes
+
+        def wish() -> Wish:
+            if stopped():
+                return "interrupted"
+            return "time" if until is not None and self._clock() >= until else None
+
+        return wish
 
     def save(self) -> None:
         """Write a checkpoint, unless the last one is of this step."""

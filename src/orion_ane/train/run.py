@@ -14,6 +14,7 @@ from orion_ane.models.weights.export import export
 from orion_ane.train.config import TrainConfig, file
 from orion_ane.train.evaluation import Evaluation
 from orion_ane.train.loop import line_of, summary_of
+from orion_ane.train.peers import joined
 from orion_ane.train.records import Record, records
 from orion_ane.train.setup import Prepared, prepare
 from orion_ane.train.step import Report
@@ -100,8 +101,9 @@ class Trainer:
             BackendError: no such device, or one that fails; what was learnt is saved.
         """
         with ExitStack() as stack:
-            kept = stack.enter_context(records(self.config))
-            prepared = prepare(self.config)
+            peers = stack.enter_context(joined(timeout_s=self.config.peer_timeout))
+            kept = stack.enter_context(records(self.config)) if peers.is_first else []
+            prepared = prepare(self.config, peers)
             stack.callback(prepared.loop.trainer.close)
             for note in prepared.notes:
                 on_note(note)
@@ -156,7 +158,7 @@ class Trainer:
         on_note: Callable[[str], None],
     ) -> Result:
         path = file(self.config.export)
-        if path is not None:
+        if path is not None and prepared.loop.trainer.peers.is_first:
             for note in prepared.export(path):
                 on_note(note)
         return Result(lines, summary, prepared.model(), path)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from orion_ane.errors import ConfigError
@@ -23,9 +23,9 @@ from orion_ane.train.corpus import read_tokens
 from orion_ane.train.data import Batches, Windows
 from orion_ane.train.evaluation import Evaluation, evaluate
 from orion_ane.train.loop import Loop, Plan, settings_of
+from orion_ane.train.peers import Peers
 from orion_ane.train.state import State
 from orion_ane.train.step import Recipe, Trainer
-from orion_ane.types import Array
 
 LONGEST = 256
 """Tokens of a sequence where nothing is asked for, if the model's context allows."""
@@ -66,10 +66,12 @@ class Prepared:
         if self.held_out is None:
             return None
         trainer = self.loop.trainer
-        return evaluate(trainer.network, self.held_out.every(1), trainer.state.masters)
+        peers = trainer.peers
+        own = islice(self.held_out.every(1), peers.rank, None, peers.size)
+        return evaluate(trainer.network, own, trainer.state.masters, peers)
 
 
-def prepare(config: TrainConfig) -> Prepared:
+def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     """The run that is asked for; what cannot be is refused before anything is compiled.
 
     Raises:
@@ -79,10 +81,11 @@ def prepare(config: TrainConfig) -> Prepared:
         BackendError: no such device, or one that would keep old weights.
     """
     target = {} if config.target is None else {"target": config.target}
-    made = make_backend(config.device, threads=config.threads, **target)
+    threads = peers.threads(config.threads)
+    made = make_backend(config.device, threads=threads, **target)
     plan = Plan(config.grad_accum, config.save_every, config.max_minutes)
     recipe = _recipe(config)
-    checkpoints, saved, notes = _checkpoints(config)
+    checkpoints, saved, notes = _checkpoints(config) if peers.is_first else (None, None, [])
     source = _source(config)
     shape, tokenizer = source.config, _tokenizer(source)
     if (out := file(config.export)) is not None:
@@ -92,22 +95,28 @@ def prepare(config: TrainConfig) -> Prepared:
     held_out = None
     if eval_data := files(config.eval_data):
         held_out = Windows(read_tokens(eval_data, tokenizer, shape.vocab), seq)
-    batches = Batches(windows, batch=config.batch, seed=config.seed)
-    start: Mapping[str, Array] | State = source.tensors
+    part = (peers.rank, peers.size)
+    batches = Batches(windows, batch=config.batch * peers.size, seed=config.seed, part=part)
+    state = State.fresh(source.tensors, loss_scale=recipe.loss_scale)
     if saved is not None:
         saved.want("what is asked for", shape, settings_of(recipe, batches, plan))
         batches.seek(saved.cursor)
-        start = saved.state
+        state = saved.state
         notes.append(f"goes on after step {saved.state.step} of {saved.path}")
+    settings = settings_of(recipe, batches, plan)
+    data = {name: batches.cursor[name] for name in ("data", "seed")}
+    peers.want_same({"model": asdict(shape), "settings": settings, **data})
+    batches.seek(peers.share(state, batches.cursor))
     trainer = Trainer(
         decoder_of(shape),
-        start,
+        state,
         made,
         recipe,
         seq=seq,
         updates=config.updates,
-        host=_host(made, config.threads),
-        threads=config.threads,
+        host=_host(made, threads),
+        peers=peers,
+        threads=threads,
     )
     notes.append(f"updates: {trainer.updates.name} ({trainer.updates.why})")
     loop = Loop(trainer, batches, plan, checkpoints=checkpoints)

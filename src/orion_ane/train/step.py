@@ -18,6 +18,7 @@ from orion_ane.models.weights import shapes
 from orion_ane.runtime.backend import Backend
 from orion_ane.train.gradients import Gradients, Timings
 from orion_ane.train.network import Batch, Network
+from orion_ane.train.peers import Peers
 from orion_ane.train.scales import AGAIN, adjust, is_power_of_two
 from orion_ane.train.state import State
 from orion_ane.train.updates import Updates, UpdatesName
@@ -94,6 +95,7 @@ class Trainer:
         seq: tokens of a sequence.
         updates: how new weights reach the device.
         host: where the head runs in fp32; None is the device itself.
+        peers: the other processes that learn with it; None is none.
         options: what else `Network` takes.
 
     Raises:
@@ -111,8 +113,10 @@ class Trainer:
         seq: int,
         updates: UpdatesName | Updates = "auto",
         host: Backend | None = None,
+        peers: Peers | None = None,
         **options: Any,
     ) -> None:
+        self.peers = peers or Peers()
         if isinstance(start, State):
             self.state = start
         else:
@@ -136,6 +140,8 @@ class Trainer:
         lr, scales = self.recipe.schedule(state.step), self._scales(batches)
         used = {name: scales.get(name, state.loss_scale) for name in self.network.half_stages}
         found = self.network.gradients(batches, state.masters, scale=used, timings=timings)
+        with timings.of("exchange_ms"):
+            self.peers.total(found, state)
         with timings.of("optimizer_ms"), self.network.threads.running():
             loss = found.mean()
             norm = self._clipped(found)
@@ -163,7 +169,7 @@ class Trainer:
             return dict(state.scales)
         start = self.recipe.loss_scale
         found = self.network.scales(batches[0], state.masters, start=start)
-        return found or dict(state.scales)
+        return self.peers.least(found or state.scales)
 
     def _count(self, why: str | None, found: Gradients) -> None:
         """Keep the counts, and the scales."""
