@@ -44,8 +44,12 @@ class Threads:
         """Set by who lowers a parallel kernel; numba is not imported before."""
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Hold the process's one run."""
+    def running(self, *, has_products: bool = True) -> Iterator[None]:
+        """Hold the process's one run.
+
+        Args:
+            has_products: whether numpy's BLAS or a parallel kernel computes some of it.
+        """
         if self.use_kernels and _STATE.is_forked:
             raise BackendError(
                 "threads",
@@ -53,6 +57,9 @@ class Threads:
                 hint="start it with multiprocessing's spawn",
             )
         with _RUNNING, np.errstate(all="ignore"):
+            if not has_products:
+                yield
+                return
             libraries = _blas()
             before = [library.get_num_threads() for library in libraries]
             kernels_before = self._limit_kernels(self.count)
@@ -87,15 +94,10 @@ class Threads:
                 future.cancel()
             wait(futures)
 
-    def all(self, task: Callable[[], None], count: int) -> None:
-        """Run `task` in this thread and, at about the same time, in others: `count` in all."""
-        others = [_pool(self.count).submit(task) for _ in range(count - 1)]
-        try:
-            task()
-        finally:
-            wait(others)  # also after Ctrl-C: they write to what the next run may use
-        for other in others:
-            other.result()
+    def start(self, task: Callable[[], None], count: int) -> None:
+        """Run `task` in so many other threads, which end by themselves."""
+        for _ in range(count):
+            _pool(self.count, "team").submit(task)
 
 
 def processors() -> int:
@@ -112,8 +114,8 @@ def _blas() -> tuple[LibController, ...]:
 
 
 @cache
-def _pool(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="orion-product")
+def _pool(count: int, name: str = "product") -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix=f"orion-{name}")
 
 
 def _forget_threads() -> None:

@@ -265,6 +265,17 @@ def test_the_number_of_threads_does_not_show(lanes, precision, rng):
                 np.testing.assert_array_equal(value, other[name])
 
 
+def test_runs_of_few_threads_and_of_many_take_turns(rng):
+    graph = decoder_of(LLAMA).body(range(2), lanes=1, cached=64, precision=MIXED)
+    feed, weights = drawn(graph, rng)
+    counts = (4, 1, 2, 3)
+    plans = [planned(graph, weights, rounds=True, threads=count) for count in counts]
+    found = [made.run(feed) for _ in range(20) for made in plans]
+    for other in found[1:]:
+        for name, value in found[0].items():
+            np.testing.assert_array_equal(other[name], value)
+
+
 def test_plans_may_be_run_by_many_threads_with_more_threads_than_processors(rng):
     graph = decoder_of(LLAMA).body(range(2), lanes=32, cached=64, precision=MIXED)
     feed, weights = drawn(graph, rng)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orion_ane.engine.known import Known
-from orion_ane.engine.plan import run as kernels
-from orion_ane.engine.plan import wide
+from orion_ane.engine.plan import team, wide
 from orion_ane.engine.plan.build import Builder
 from orion_ane.engine.plan.commands import Command, View
 from orion_ane.engine.plan.fuse import fused, scheduled
@@ -23,7 +22,6 @@ from orion_ane.ops.leaf import Weight
 from orion_ane.types import Array
 
 _ARENA = Arena()
-_COUNTER_BYTES = 8 * kernels.COUNTERS
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,6 @@ class Bound:
         for base, array in ports:
             self._arrays[base] = flat = _flat(array)
             self._bases[base] = flat.ctypes.data
-        self._counters = np.zeros(kernels.COUNTERS, np.int64)
 
     def run(self) -> None:
         """Read the inputs and write the outputs.
@@ -155,7 +152,7 @@ class Bound:
             BackendError: the process was forked after its parent computed, and has no threads.
         """
         plan, code = self._plan, self._plan.code
-        with plan.threads.running():
+        with plan.threads.running(has_products=len(code.stretches) > 1):
             count = plan.threads.count if plan.is_shared else 1
             held = _ARENA.at_least(code.arena + count * code.scratch)
             self._arrays[0], self._bases[0] = held, held.ctypes.data
@@ -169,15 +166,13 @@ class Bound:
                     self._run(stretch, count)
 
     def _run(self, stretch: Stretch, count: int) -> None:
-        code, count = self._plan.code, count if stretch.is_dealt else 1
-        self._counters[:] = 0
+        plan, code = self._plan, self._plan.code
+        count = count if stretch.is_dealt else 1
         table, bases = code.table, self._bases.ctypes.data
         commands = (stretch.rows.ctypes.data, len(stretch.rows))
         tables = (*commands, table.views.ctypes.data, table.steps.ctypes.data, bases)
-        counters, scratch = self._counters.ctypes.data, int(self._bases[0]) + code.arena
-        self._plan.threads.all(
-            lambda: kernels.run_share(*tables, counters, scratch, code.scratch, count), count
-        )
+        scratch = int(self._bases[0]) + code.arena, code.scratch
+        team.lead(plan.threads, count, tables, scratch, stays=len(code.stretches) == 1)
 
     def _shown(self, view: View) -> Array:
         """A view as an array."""

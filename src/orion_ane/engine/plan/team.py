@@ -1,0 +1,50 @@
+"""The threads of a run, which stay awake for a while, since the next run often comes soon.
+
+To wake a thread takes longer than many a program does, and so does Python to hear of its end.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from orion_ane.engine.plan import run
+from orion_ane.engine.threads import Threads
+
+STAYS = 5_000
+"""Pauses, some tenths of a millisecond: what the host does between two programs of a token."""
+
+_SHARED = np.zeros(run.SHARED, np.int64)
+
+
+def lead(
+    threads: Threads,
+    count: int,
+    tables: tuple[int, int, int, int, int],
+    scratch: tuple[int, int],
+    *,
+    stays: bool,
+) -> None:
+    """Run commands on `count` threads.
+
+    Args:
+        threads: who may compute, and is running.
+        count: how many should.
+        tables: the address of commands, how many there are, then the addresses of the views, the
+            steps and the bases.
+        scratch: the address of the threads' own memory, and bytes of it for each.
+        stays: whether the threads wait for more: not where others are about to take their place.
+    """
+    shared = _SHARED.ctypes.data
+    if count > 1:
+        threads.start(lambda: run.follow(shared), run.enlist(shared, count - 1))
+    run.lead(shared, count, STAYS if stays else 0, *tables, *scratch)
+
+
+def _forget() -> None:
+    _SHARED[:] = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
