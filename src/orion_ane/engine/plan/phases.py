@@ -16,7 +16,7 @@ import numpy as np
 from orion_ane.engine.plan.commands import Buffer, Command, View
 from orion_ane.engine.plan.layout import BLOCK, COLUMNS, Kind
 
-WORTH_DEALING = 1 << 15  # operations that take longer than it takes to meet
+WORTH_DEALING = 1 << 14  # operations that take longer than it takes to meet
 FEW_UNITS = 4  # matrices of a batch: below, rows are dealt out
 ALIGNMENT = 64
 

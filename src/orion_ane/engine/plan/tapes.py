@@ -54,25 +54,56 @@ def _place(view: Array, index: int) -> Any:
 
 
 @compiled(is_part=True)
+def _next(view: Array, index: int, at: int, line: int, page: int) -> Any:
+    """The place of the row after one that begins at `at`, by steps: a division takes longer.
+
+    `line` and `page` are the row's numbers on the two axes before the last; `index` is the next
+    row's first element.
+    """
+    line += 1
+    at += view[STRIDE + RANK - 2]
+    if line < view[SHAPE + RANK - 2]:
+        return at, line, page
+    at += view[STRIDE + RANK - 3] - line * view[STRIDE + RANK - 2]
+    page += 1
+    if page < view[SHAPE + RANK - 3]:
+        return at, 0, page
+    return _place(view, index), 0, 0
+
+
+@compiled(is_part=True)
+def _start(view: Array, index: int) -> Any:
+    """The place of an element's row, how far in the row the element is, and the row's numbers."""
+    if index == 0:
+        return 0, 0, 0, 0
+    size, lines = view[SHAPE + RANK - 1], view[SHAPE + RANK - 2]
+    row_of = index // size
+    within = index - row_of * size
+    page_of = row_of // lines
+    page = page_of % view[SHAPE + RANK - 3]
+    return _place(view, index - within), within, row_of - page_of * lines, page
+
+
+@compiled(is_part=True)
 def _load(view: Array, base: int, start: int, to: Array) -> None:
     """The elements from `start` on of a view of any strides."""
     inner, step = view[SHAPE + RANK - 1], view[STRIDE + RANK - 1]
     done, count = 0, to.shape[0]
+    at, within, line, page = _start(view, start)
     while done < count:
-        at = _place(view, start + done)
-        run = min(inner - (start + done) % inner, count - done)
-        part = to[done : done + run]
+        run = min(inner - within, count - done)
+        part, first = to[done : done + run], at + within * step
         reach = (run - 1) * step + 1
         if view[IS_HALF]:
-            found = halves(base + 2 * at, reach)
-            kernels.copy(found, step, part)
+            kernels.copy(halves(base + 2 * first, reach), step, part)
+        elif step == 0:
+            kernels.fill(part, floats(base + 4 * first, 1)[0])
         else:
-            wide = floats(base + 4 * at, reach)
-            if step == 0:
-                kernels.fill(part, wide[0])
-            else:
-                kernels.copy(wide, step, part)
+            kernels.copy(floats(base + 4 * first, reach), step, part)
         done += run
+        within = 0
+        if done < count:
+            at, line, page = _next(view, start + done, at, line, page)
 
 
 @compiled(is_part=True)
@@ -80,16 +111,19 @@ def _store(view: Array, base: int, start: int, x: Array) -> None:
     """Write to the elements from `start` on of a view of any strides, or of a packed fp16 one."""
     inner, step = view[SHAPE + RANK - 1], view[STRIDE + RANK - 1]
     done, count = 0, x.shape[0]
+    at, within, line, page = _start(view, start)
     while done < count:
-        at = _place(view, start + done)
-        run = min(inner - (start + done) % inner, count - done)
-        part = x[done : done + run]
+        run = min(inner - within, count - done)
+        part, first = x[done : done + run], at + within * step
         reach = (run - 1) * step + 1
         if view[IS_HALF]:
-            kernels.narrow(part, halves(base + 2 * at, reach))
+            kernels.narrow(part, halves(base + 2 * first, reach))
         else:
-            kernels.spread(part, floats(base + 4 * at, reach), step)
+            kernels.spread(part, floats(base + 4 * first, reach), step)
         done += run
+        within = 0
+        if done < count:
+            at, line, page = _next(view, start + done, at, line, page)
 
 
 @native(COMMAND, sources=SOURCES)
