@@ -1,0 +1,221 @@
+"""Adapters in files: PEFT's folders in and out, and mlx-lm's in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save
+
+from orion_ane.artefacts.atomic import folder_beside, write_file
+from orion_ane.errors import CheckpointError
+from orion_ane.lora.adapter import Adapter, LowRank, selected
+from orion_ane.lora.config import read_config, written
+from orion_ane.lora.mlx import is_mlx, read_mlx
+from orion_ane.lora.modules import HEAD, Module, modules_of, table_path
+from orion_ane.models.config import GPT2Config, ModelConfig
+from orion_ane.models.weights.documents import read_json
+from orion_ane.models.weights.fields import listed
+from orion_ane.models.weights.safetensors import open_safetensors
+from orion_ane.models.weights.tensors import Stored, frozen
+from orion_ane.types import Array
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+PICKLE = "adapter_model.bin"
+BEFORE = "base_model.model."
+KEY = re.compile(r"(?P<path>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
+WHOLE = re.compile(r"(?P<path>.+?)(\.modules_to_save(\.default)?)?\.weight")
+NOT_OURS = {
+    "lora_embedding_": "low-rank token vectors",
+    "lora_magnitude_vector": "DoRA's magnitudes",
+    ".bias": "biases",
+}
+
+
+def load_adapter(folder: Path, model: ModelConfig) -> Adapter:
+    """The adapter in a folder, made for a model of this shape.
+
+    Raises:
+        CheckpointError: files or matrices that are missing, left over, damaged or do not fit.
+        ConfigError: it asks for something that cannot be honoured.
+    """
+    if not (folder / CONFIG).is_file():
+        want = f"a folder with {CONFIG} and {WEIGHTS}"
+        raise CheckpointError(str(folder), f"{CONFIG} is missing", want=want)
+    document = read_json(folder / CONFIG)
+    if is_mlx(document):
+        return read_mlx(folder, document, model)
+    config, notes = read_config(folder / CONFIG, document)
+    path = folder / WEIGHTS
+    if not path.is_file():
+        if (folder / PICKLE).is_file():
+            raise CheckpointError(
+                str(folder),
+                "only pickled weights, and a pickle can run any code when it is opened",
+                got=PICKLE,
+                want=WEIGHTS,
+            )
+        raise CheckpointError(str(folder), f"{WEIGHTS} is missing")
+    modules = modules_of(model)
+    pairs, whole = _sorted(path, open_safetensors(path).tensors, modules, model)
+    tables = _tables(path, whole, model, config.saved)
+    if not pairs and not tables:
+        raise _nothing_fits(path, [], modules)
+    named = set(selected(modules, config)) if pairs else set[str]()
+    _want_all(path, pairs, named, modules)
+    matrices = {}
+    for name, sides in pairs.items():
+        a, b = (_numbers(path, name, sides[side]) for side in "AB")
+        _want_shapes(path, modules[name], a, b, config.rank_of(name))
+        matrices[name] = LowRank(a, b, config.scale_of(name, a.shape[0]))
+    return Adapter(config, model, matrices, tables, str(folder), tuple(notes))
+
+
+def save_adapter(folder: Path, adapter: Adapter) -> None:
+    """Write an adapter as PEFT reads it; it is on the disk, whole, when this returns.
+
+    Raises:
+        ConfigError: something is there already.
+    """
+    is_conv1d = isinstance(adapter.model, GPT2Config)
+    tensors = tensors_of(adapter)
+    document = written(adapter.config, is_conv1d=is_conv1d)
+    with folder_beside(folder) as made:
+        write_file(made / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
+        write_file(made / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+
+
+def tensors_of(adapter: Adapter) -> dict[str, Array]:
+    """The tensors of an adapter's file, by PEFT's names."""
+    found: dict[str, Array] = {}
+    for path, one in adapter.matrices.items():
+        found[f"{BEFORE}{path}.lora_A.weight"] = np.ascontiguousarray(one.a)
+        found[f"{BEFORE}{path}.lora_B.weight"] = np.ascontiguousarray(one.b)
+    for name, table in adapter.tables.items():
+        path = HEAD if name == HEAD else table_path(adapter.model)
+        found[f"{BEFORE}{path}.weight"] = np.ascontiguousarray(table)
+    return found
+
+
+def renamed(adapter: Adapter, base: str) -> Adapter:
+    """The adapter with the name of the model that it was made for."""
+    return replace(adapter, config=replace(adapter.config, base=base))
+
+
+def _sorted(
+    path: Path, stored: Mapping[str, Stored], modules: Mapping[str, Module], model: ModelConfig
+) -> tuple[dict[str, dict[str, Stored]], dict[str, Stored]]:
+    """The matrices by linear and side, and the tables that come whole."""
+    pairs: dict[str, dict[str, Stored]] = {}
+    whole: dict[str, Stored] = {}
+    left = []
+    for full, tensor in stored.items():
+        name = full.removeprefix(BEFORE)
+        if kind := next((kind for mark, kind in NOT_OURS.items() if mark in name), None):
+            raise CheckpointError(str(path), f"{kind} cannot be honoured", got=full)
+        if (found := KEY.fullmatch(name)) and found["path"] in modules and name != full:
+            pairs.setdefault(found["path"], {})[found["side"]] = tensor
+        elif (found := WHOLE.fullmatch(name)) and found["path"] in (HEAD, table_path(model)):
+            whole[found["path"]] = tensor
+        else:
+            left.append(full)
+    if left and not pairs:
+        raise _nothing_fits(path, left, modules)
+    if left:
+        raise CheckpointError(
+            str(path),
+            "tensors that fit no linear of this model",
+            got=listed(left),
+            want=_examples(modules),
+        )
+    if half := [name for name, sides in pairs.items() if len(sides) < 2]:
+        raise CheckpointError(str(path), "A or B alone", got=listed(half))
+    return pairs, whole
+
+
+def _nothing_fits(
+    path: Path, left: Iterable[str], modules: Mapping[str, Module]
+) -> CheckpointError:
+    return CheckpointError(
+        str(path),
+        "no matrix of it fits this model",
+        got=listed(list(left)) or "no tensor",
+        want=_examples(modules),
+        hint="was it made for another model?",
+    )
+
+
+def _examples(modules: Mapping[str, Module]) -> str:
+    names = [f"{BEFORE}{path}.lora_A.weight" for path in list(modules)[:3]]
+    return "names such as " + ", ".join(names)
+
+
+def _want_all(
+    path: Path, pairs: Mapping[str, object], want: set[str], modules: Mapping[str, Module]
+) -> None:
+    """The linears in the file are those that the config names."""
+    if missing := [name for name in modules if name in want and name not in pairs]:
+        raise CheckpointError(str(path), "matrices are missing", want=listed(missing))
+    if extra := [name for name in pairs if name not in want]:
+        raise CheckpointError(str(path), f"matrices that {CONFIG} does not name", got=listed(extra))
+
+
+def _want_shapes(path: Path, module: Module, a: Array, b: Array, rank: int) -> None:
+    want = (rank, module.columns), (module.rows, rank)
+    if (a.shape, b.shape) != want:
+        raise CheckpointError(
+            str(path),
+            f"{module.path} has another shape",
+            got=f"A {list(a.shape)}, B {list(b.shape)}",
+            want=f"A {list(want[0])}, B {list(want[1])}",
+        )
+
+
+def _tables(
+    path: Path, whole: Mapping[str, Stored], model: ModelConfig, saved: Iterable[str]
+) -> dict[str, Array]:
+    """The tables that come whole: `lm_head` and `embed`."""
+    names = {HEAD: HEAD, table_path(model): "embed"}
+    asked: dict[str, str] = {}
+    for one in saved:
+        found = next((n for n in names if n == one or n.endswith(f".{one}")), None)
+        if found is None:
+            want = "the head or the token vectors"
+            raise CheckpointError(
+                str(path),
+                "modules_to_save cannot be honoured",
+                got=one,
+                want=f"{want}: {', '.join(names)}",
+            )
+        asked[found] = names[found]
+    if missing := [name for name in asked if name not in whole]:
+        raise CheckpointError(str(path), "modules_to_save are missing", want=listed(missing))
+    if extra := [name for name in whole if name not in asked]:
+        raise CheckpointError(
+            str(path), "tables that modules_to_save does not name", got=listed(extra)
+        )
+    tables = {}
+    for name, table in asked.items():
+        array = _numbers(path, name, whole[name])
+        if array.shape != (model.vocab, model.dim):
+            want = f"[{model.vocab}, {model.dim}]"
+            raise CheckpointError(
+                str(path), f"{name} has another shape", got=list(array.shape), want=want
+            )
+        tables[table] = array
+    return tables
+
+
+def _numbers(path: Path, name: str, stored: Stored) -> Array:
+    """A tensor in fp32, every number finite."""
+    if stored.read is None:
+        raise CheckpointError(str(path), f"{name} has a type that is not read", got=stored.kind)
+    array = np.array(stored.read(), np.float32)
+    if not np.isfinite(array).all():
+        raise CheckpointError(str(path), f"{name} has numbers that are not finite")
+    return frozen(array)
