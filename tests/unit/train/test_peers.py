@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 from toys import toy_llama
 
-from orion_ane.errors import ConfigError
+from orion_ane.errors import BackendError, ConfigError
 from orion_ane.train.checkpoint import Checkpoints
-from orion_ane.train.peers import place
+from orion_ane.train.gradients import Gradients
+from orion_ane.train.peers import Group, place
 
 TALE = "The cat sat on the mat.\n<|endoftext|>\nA dog ran to the sea, and back.\n<|endoftext|>\n"
 
@@ -139,3 +141,18 @@ def test_who_a_process_is(monkeypatch):
     monkeypatch.setenv("RANK", "4")
     with pytest.raises(ConfigError, match="no such process: got 4 of 4"):
         place()
+
+
+def test_what_is_not_finite_in_one_process_is_so_in_all():
+    """What each hears is the same, so that each skips the step, for the same reason."""
+    said = {"loss": 3.0, "tokens": 8, "bad": None, "back": None, "wish": None, "state": [1, "a"]}
+    group, found = object.__new__(Group), Gradients({})
+    bad = {"loss": math.nan, "bad": "layers.1 hidden", "back": "layers.1", "largest": {"head": 2.0}}
+    group._hear(found, [{**said, "largest": {"head": 1.0}}, {**said, **bad, "wish": "time"}])
+    assert math.isnan(found.loss)
+    assert found.tokens == 16
+    assert (found.bad, found.bad_back) == ("layers.1 hidden, process 1", "layers.1")
+    assert found.largest == {"head": 2.0}
+    assert group.agreed() == "time"
+    with pytest.raises(BackendError, match="process 1: has learnt something else"):
+        group._hear(found, [{**said, "largest": {}}, {**said, "largest": {}, "state": [1, "b"]}])

@@ -1,0 +1,56 @@
+"""How `orion train` tells people what it does."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from orion_ane.cli.train import _progress
+from orion_ane.train.config import TrainConfig
+
+LINE = {"loss": 2.5, "grad_norm": 1.0, "lr": 1e-3, "tokens_per_s": 512.0}
+
+
+class Screen(io.StringIO):
+    """A terminal, or a file."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+def told(monkeypatch, *, is_terminal, is_first=True):
+    screen = Screen(is_terminal=is_terminal)
+    monkeypatch.setattr("sys.stderr", screen)
+    config = TrainConfig(data="x", steps=4)
+    with _progress(config, as_json=False, is_first=is_first) as progress:
+        progress.note("updates: reload")
+        for step in (3, 4):  # resumed after the second
+            progress.step({**LINE, "step": step})
+    return screen.getvalue()
+
+
+def test_a_terminal_shows_a_bar_with_loss_speed_and_what_is_left(monkeypatch):
+    said = told(monkeypatch, is_terminal=True)
+    assert "note: updates: reload" in said
+    assert "50%" in said
+    assert "100%" in said
+    assert "4/4 loss 2.5000, norm 1.000, lr 1.00e-03, 512 tokens/s" in said
+    assert "\r" in said
+
+
+def test_what_is_no_terminal_gets_lines_and_no_bar(monkeypatch):
+    said = told(monkeypatch, is_terminal=False)
+    assert "\r" not in said
+    assert "\x1b" not in said
+    assert said.splitlines()[-1].startswith("step 4/4: loss 2.5000, norm 1.000")
+    assert said.endswith(", 0 s left\n")
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_of_several_processes_one_speaks(is_terminal, monkeypatch):
+    assert told(monkeypatch, is_terminal=is_terminal, is_first=False) == ""
