@@ -22,10 +22,12 @@ def model_options(command: Command) -> Command:
     """Add the options that choose a model, its weights and a device."""
     weights = click.option(
         "--weights",
-        type=click.Choice(["auto", "fp32", "fp16"]),
+        type=click.Choice(["auto", "fp32", "fp16", "int8", "q8_0"]),
         default="auto",
         show_default=True,
-        help="How matrices are stored: auto keeps the file's precision (GGUF quants as fp16).",
+        help="How matrices are stored: auto keeps the file's precision (GGUF quants as fp16); int8 "
+        "(a scale a row) and q8_0 (a scale for 32) read half of fp16's bytes and move logits of "
+        "SmolLM2 by up to 1.9 and 0.93, on cpu.",
     )
     return device_options(command, weights)
 

@@ -91,15 +91,22 @@ class Kept:
         return program, reads, False
 
     def weights(
-        self, checkpoint: Checkpoint, build: Callable[[], tuple[Packed, tuple[str, ...]]]
+        self,
+        checkpoint: Checkpoint,
+        build: Callable[[], tuple[Packed, tuple[str, ...]]],
+        *,
+        is_plain: bool = False,
     ) -> tuple[Packed, tuple[str, ...]]:
-        """A model's packed weights, and what a user should know of the loading."""
+        """A model's packed weights, and what a user should know of the loading.
+
+        `is_plain` weights are not worth keeping, however the checkpoint stores them.
+        """
         origin = Path(checkpoint.origin)
         if not origin.exists():
             return build()
         before = identity_of(origin)
         key = key_of(tool_identity(*PACKING), "weights", self.model, before)
-        if checkpoint.stored in PLAIN:
+        if is_plain or checkpoint.stored in PLAIN:
             return self._digested(key, build)
         found = self._find(key, read_weights)
         if found is not None:

@@ -18,6 +18,7 @@ from orion_ane.generate.packing import Packed
 from orion_ane.mil import WeightFile, pack
 from orion_ane.mil.blob import ALIGNMENT
 from orion_ane.mil.program import Buffer
+from orion_ane.models.weights.quantised import Quantised
 from orion_ane.types import Array, TensorType
 
 DOCUMENT, HOST = "entry.json", "host"
@@ -34,7 +35,9 @@ def files_of(weights: Packed) -> list[tuple[str, WeightFile]]:
 def write_weights(folder: Path, weights: Packed, notes: tuple[str, ...]) -> None:
     """Write all weight files, and what the host looks up where that is not in the head's file."""
     head = np.frombuffer(weights.head.data, np.uint8)
-    apart = {n: array for n, array in weights.host.items() if not np.may_share_memory(array, head)}
+    host = {n: rows for n, rows in weights.host.items() if not isinstance(rows, Quantised)}
+    assert len(host) == len(weights.host)  # codes are not kept: to copy them is no computation
+    apart = {n: array for n, array in host.items() if not np.may_share_memory(array, head)}
     files = [*files_of(weights), *([(HOST, pack(apart))] if apart else [])]
     for name, file in files:
         write_file(folder / f"{name}.bin", file.data, flush=False)
@@ -43,7 +46,7 @@ def write_weights(folder: Path, weights: Packed, notes: tuple[str, ...]) -> None
         "files": {name: _described(file) for name, file in files},
         "host": [
             {"name": name, "apart": name in apart, "shape": list(array.shape)}
-            for name, array in weights.host.items()
+            for name, array in host.items()
         ],
         "notes": [{"text": note} for note in notes],
     }

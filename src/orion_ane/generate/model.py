@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, overload
+from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, get_args, overload
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from orion_ane.generate.loop import Checker, NoText, Outcome, Streamer, run_loop
 from orion_ane.generate.options import Options, Request
 from orion_ane.generate.packing import Packed, packed
 from orion_ane.generate.programs import Programs
+from orion_ane.generate.quantising import quantised
 from orion_ane.generate.result import Generation, Piece, Verification
 from orion_ane.generate.session import Session
 from orion_ane.generate.watch import Watch
@@ -24,6 +25,7 @@ from orion_ane.host.sampling import log_softmax
 from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import find
 from orion_ane.models.weights import Checkpoint, Report, load_checkpoint, to_fp16
+from orion_ane.models.weights.quantised import BLOCK
 from orion_ane.nn.blocks import Precision
 from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.disk_cache import DiskCache, default_cache
@@ -32,7 +34,7 @@ from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.text import Tokenizer
 from orion_ane.types import Array, DType
 
-Stored: TypeAlias = Literal["auto", "fp32", "fp16"]
+Stored: TypeAlias = Literal["auto", "fp32", "fp16", "int8", "q8_0"]
 
 ROW_LANES = 32  # 64-byte rows of fp16: the fewest positions a device with rows computes (limit 4)
 FP32 = Precision(DType.FP32, DType.FP32)
@@ -55,6 +57,8 @@ def load(
         device: `cpu`, `emulator`, `ane`, or `auto`, which says in `Model.device` what it took.
         weights: how matrices are stored: `auto` keeps the file's own precision on `cpu` (bf16 as
             fp32, GGUF quants as fp16); the emulator computes in fp16 whatever the file has.
+            `int8` makes codes of a byte with a scale a row, `q8_0` with one for each 32, which is
+            what a GGUF file of Q8_0 holds already; `docs/numerics.md` says what that changes.
         target: the device that the emulator is, by default `strict`; for the emulator alone.
         numerics: how it computes: `exact` is the emulated target's own arithmetic, and the default
             there; `fp16` rounds after every op; `fp32` is the default of `cpu`.
@@ -85,9 +89,16 @@ def load(
 
 def precision_of(device: Backend, weights: Stored, stored: str) -> Precision:
     """The element types of a model's programs on a device, for weights stored so in the file."""
-    if weights not in ("auto", "fp32", "fp16"):
-        raise ConfigError("weights", "no such precision", got=weights, want="auto, fp32 or fp16")
+    if weights not in get_args(Stored):
+        want = ", ".join(get_args(Stored))
+        raise ConfigError("weights", "no such precision", got=weights, want=want)
     is_cpu, rounds = device.name == "cpu", numerics_of(device) == "fp16"
+    if weights in ("int8", "q8_0"):
+        if rounds:
+            what = "numerics fp16 rounds weights to fp16, which codes are not"
+            raise ConfigError("weights", what, got=weights, hint="take numerics fp32")
+        compute = DType.FP32 if is_cpu else DType.FP16
+        return Precision(compute, DType.INT8, None if weights == "int8" else BLOCK)
     if not is_cpu or rounds:
         if weights == "fp32":
             hint = "take numerics fp32" if is_cpu else "take device cpu"
@@ -133,13 +144,19 @@ class Model:
         decoder = decoder_of(self.config)
 
         def made() -> tuple[Packed, tuple[str, ...]]:
+            if precision.matrices is DType.INT8:
+                return quantised(decoder, checkpoint, precision), ()
             if precision.matrices != DType.FP16:
                 return packed(decoder, checkpoint.tensors, precision), ()
             tensors, report = to_fp16(checkpoint.tensors)
             return packed(decoder, tensors, precision), _notes(report)
 
         kept = None if disk is None else Kept(disk, repr((decoder, precision)))
-        found, self.notes = made() if kept is None else kept.weights(checkpoint, made)
+        found, self.notes = (
+            made()
+            if kept is None
+            else kept.weights(checkpoint, made, is_plain=precision.matrices is DType.INT8)
+        )
         self._programs = Programs(
             decoder, found, self._backend, precision=precision, min_lanes=lanes, kept=kept
         )

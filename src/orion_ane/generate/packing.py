@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orion_ane.mil import WeightFile, pack
 from orion_ane.mil.blob import MAX_WEIGHT_BYTES
-from orion_ane.models.decoder import Decoder
+from orion_ane.models.decoder import Decoder, Rows
 from orion_ane.nn.blocks import Precision
 from orion_ane.types import Array
 
@@ -29,7 +29,7 @@ class Packed:
     slices: list[range]
     bodies: Mapping[int, WeightFile]
     head: WeightFile
-    host: Mapping[str, Array]
+    host: Mapping[str, Rows]
 
 
 def packed(
@@ -50,15 +50,27 @@ def packed(
         file_room: the bytes of weights that one file may hold.
     """
     weights = decoder.weights(tensors, precision)
+    most = layers_per_program
+    found = packed_weights(decoder, weights, layers_per_program=most, file_room=file_room)
+    host = {name: _once(name, tensors[name], found.head) for name in decoder.host_names}
+    return replace(found, host=host)
+
+
+def packed_weights(
+    decoder: Decoder,
+    weights: dict[str, Array],
+    *,
+    layers_per_program: int | None = None,
+    file_room: int = FILE_ROOM,
+) -> Packed:
+    """Weights by label, laid out, and taken out of `weights`; the host has nothing yet."""
     by_layer = [_of_layer(weights, i) for i in range(decoder.config.layers)]
     slices = _slices(by_layer, layers_per_program, file_room)
     bodies: dict[int, WeightFile] = {}
     for layers in slices:
         labels = [label for i in layers for label in by_layer[i]]
         bodies[layers.start] = pack({label: weights.pop(label) for label in labels})
-    head = pack(weights)
-    host = {name: _once(name, tensors[name], head) for name in decoder.host_names}
-    return Packed(slices, bodies, head, host)
+    return Packed(slices, bodies, pack(weights), {})
 
 
 def _once(name: str, tensor: Array, head: WeightFile) -> Array:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from orion_ane.ir import Graph, Node
 from orion_ane.models.config import ModelConfig
+from orion_ane.models.weights.quantised import Quantised
 from orion_ane.nn.blocks import Cache, Precision, linear
 from orion_ane.ops import input_, reshape
 from orion_ane.types import Array, DType, TensorType
+
+Rows: TypeAlias = Array | Quantised
+"""A table of vectors that the host looks up."""
 
 MOST_TOKENS = 65536
 """The longest axis of a device (ane-facts, 4): a larger vocabulary leaves by several ports."""
@@ -53,7 +57,11 @@ class Decoder(Protocol):
         """Canonical tensors as the programs' weights: shaped, ordered, in their stored types."""
         ...
 
-    def embed(self, tensors: Mapping[str, Array], ids: Array, positions: Array) -> Array:
+    def unit(self, name: str) -> int:
+        """Columns of a matrix that move together, so that blocks of codes may not cross; 0: all."""
+        ...
+
+    def embed(self, tensors: Mapping[str, Rows], ids: Array, positions: Array) -> Array:
         """The vectors of tokens at positions, [S, C] in fp32."""
         ...
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from orion_ane.ir import Graph, Node
 from orion_ane.models.config import GPT2Config
-from orion_ane.models.decoder import Ports, logits, matrix, vector, vocabulary
+from orion_ane.models.decoder import Ports, Rows, logits, matrix, vector, vocabulary
 from orion_ane.nn.blocks import Cache, Precision, attention, gelu, layer_norm, linear
 from orion_ane.ops import input_, reshape
 from orion_ane.types import Array, TensorType
@@ -102,7 +102,12 @@ class GPT2:
             found["wte" + end] = matrix(tensors["wte"][rows.start : rows.stop], precision)
         return found
 
-    def embed(self, tensors: Mapping[str, Array], ids: Array, positions: Array) -> Array:
+    def unit(self, name: str) -> int:
+        """Nothing: columns stay where they are."""
+        del name
+        return 0
+
+    def embed(self, tensors: Mapping[str, Rows], ids: Array, positions: Array) -> Array:
         """The vectors of tokens at positions, [S, C]."""
         tokens = tensors["wte"][ids].astype(np.float32)
         return tokens + tensors["wpe"][positions].astype(np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 from orion_ane.host.rope import tables
 from orion_ane.ir import Graph, Node
 from orion_ane.models.config import LlamaConfig
-from orion_ane.models.decoder import Ports, logits, matrix, vector, vocabulary
+from orion_ane.models.decoder import Ports, Rows, logits, matrix, vector, vocabulary
 from orion_ane.nn.blocks import Cache, Precision, attention, linear, rms_norm, rotate, silu
 from orion_ane.ops import input_, reshape
 from orion_ane.types import Array, TensorType
@@ -91,7 +91,8 @@ class Llama:
         wide, kv = c.heads * c.head_dim, self.kv_channels
         rows = {"wq": wide, "wk": kv, "wv": kv, "wo": c.dim}
         rows |= {"w1": c.hidden, "w3": c.hidden, "w2": c.dim}
-        w = precision.matrix(f"layers.{i}.{which}", rows[which], x.type.shape[1])
+        label = f"layers.{i}.{which}"
+        w = precision.matrix(label, rows[which], x.type.shape[1], unit=self.unit(label))
         return linear(x, w)
 
     def attn(
@@ -159,11 +160,17 @@ class Llama:
     def _grouped(self, array: Array, *, axis: int) -> Array:
         """Heads [key head, group] on `axis` in the order [group, key head]."""
         c = self.config
-        heads = np.arange(c.heads).reshape(c.kv_heads, -1).T.ravel()
-        rows = (heads[:, None] * c.head_dim + np.arange(c.head_dim)).ravel()
+        heads, size = np.arange(c.heads).reshape(c.kv_heads, -1).T.ravel(), array.shape[axis]
+        each = size // c.heads  # channels of a head, or blocks of codes
+        rows = (heads[:, None] * each + np.arange(each)).ravel()
         return array if c.heads == c.kv_heads else np.take(array, rows, axis=axis)
 
-    def embed(self, tensors: Mapping[str, Array], ids: Array, positions: Array) -> Array:
+    def unit(self, name: str) -> int:
+        """A head, where heads are ordered anew."""
+        c = self.config
+        return c.head_dim if name.endswith(".wo") and c.heads != c.kv_heads else 0
+
+    def embed(self, tensors: Mapping[str, Rows], ids: Array, positions: Array) -> Array:
         """The vectors of tokens, [S, C]; positions enter by rotation."""
         return tensors["embed"][ids].astype(np.float32)
 

@@ -8,7 +8,7 @@ Activations are packed [1, C, 1, S], as the ANE reads its ports (paper, limit 20
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import pi, sqrt
+from math import gcd, pi, sqrt
 
 from orion_ane.ir import Node
 from orion_ane.ops import (
@@ -30,6 +30,7 @@ from orion_ane.ops import (
     tanh,
     weight,
 )
+from orion_ane.ops.foreign.quantization import AffineDequantize, BlockwiseShiftScale
 from orion_ane.types import DType, TensorType
 
 MASKED = {DType.FP16: -1e4, DType.FP32: -1e9}
@@ -43,20 +44,44 @@ class Precision:
 
     Attributes:
         compute: of activations, ports, biases and gains.
-        matrices: of weight matrices; where it differs, each is cast on its way into its product.
+        matrices: of weight matrices; where it differs, each is cast on its way into its product,
+            and unpacked if it is int8.
+        block: of int8 matrices, how many codes of a row have one scale; None is all of them.
     """
 
     compute: DType
     matrices: DType
+    block: int | None = None
 
-    def matrix(self, label: str, rows: int, columns: int) -> Node:
-        """The weight matrix `label`, [rows, columns, 1, 1], in the compute type."""
+    def matrix(self, label: str, rows: int, columns: int, *, unit: int = 0) -> Node:
+        """The weight matrix `label`, [rows, columns, 1, 1], in the compute type.
+
+        No block of codes crosses a multiple of `unit` columns.
+        """
+        if self.matrices is DType.INT8:
+            return self._unpacked(label, rows, columns, unit)
         stored = weight(label, TensorType(self.matrices, (rows, columns, 1, 1)))
         return stored if self.matrices == self.compute else cast(stored, self.compute)
+
+    def _unpacked(self, label: str, rows: int, columns: int, unit: int) -> Node:
+        """Codes times their scales, which a device unpacks when it loads or reads as they are."""
+        codes = weight(label, TensorType(DType.INT8, (rows, columns, 1, 1)))
+        if self.block is None:
+            scale = weight(scale_of(label), TensorType(self.compute, (rows,)))
+            return Node(AffineDequantize(0), (codes, scale, const(0, DType.INT8)))
+        blocks = columns // gcd(self.block, columns, unit)
+        scale = weight(scale_of(label), TensorType(DType.FP16, (rows, blocks, 1, 1)))
+        wide = scale if self.compute is DType.FP16 else cast(scale, self.compute)
+        return Node(BlockwiseShiftScale(), (codes, wide))
 
     def vector(self, label: str, channels: int) -> Node:
         """The weight vector `label`, [1, channels, 1, 1]."""
         return weight(label, TensorType(self.compute, (1, channels, 1, 1)))
+
+
+def scale_of(label: str) -> str:
+    """The label of the scales of a matrix of codes."""
+    return f"{label}.scale"
 
 
 def linear(x: Node, w: Node, bias: Node | None = None) -> Node:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from orion_ane.models.config import ModelConfig
+from orion_ane.models.weights.quantised import Quantised
 from orion_ane.types import Array
 
 
@@ -58,6 +59,7 @@ class Checkpoint:
         tokenizer: where its tokenizer comes from; None where none lies beside the weights.
         stored: the element type that holds most of the numbers: `fp32`, `fp16`, `bf16`, `q4_1`, …
         origin: the file or folder.
+        blocks: the matrices that are stored as int8 codes, which nothing need unpack.
     """
 
     config: ModelConfig
@@ -65,6 +67,7 @@ class Checkpoint:
     tokenizer: TokenizerSource | None
     stored: str
     origin: str
+    blocks: Mapping[str, Quantised] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(self.tensors))

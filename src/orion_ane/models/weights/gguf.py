@@ -18,6 +18,7 @@ from orion_ane.models.weights.tensors import (
     Stored,
     Way,
     collect,
+    collect_blocks,
     entries,
     is_same,
     main_kind,
@@ -81,12 +82,14 @@ def load_gguf(path: Path) -> Checkpoint:
     if isinstance(config, GPT2Config) and _has_twin_head(where, file.tensors):
         ignored.add(HEAD)
     used = [tensor for name, tensor in file.tensors.items() if name not in ignored]
+    needed = _entries(config)
     return Checkpoint(
         config=config,
-        tensors=collect(where, _entries(config), file.tensors, unused=ignored),
+        tensors=collect(where, needed, file.tensors, unused=ignored),
         tokenizer=_tokenizer(metadata),
         stored=main_kind(used),
         origin=where,
+        blocks=collect_blocks(needed, file.tensors),
     )
 
 

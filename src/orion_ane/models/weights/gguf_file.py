@@ -19,6 +19,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from orion_ane.errors import CheckpointError
+from orion_ane.models.weights.quantised import Quantised, of_file
 from orion_ane.models.weights.tensors import Stored, view, widen_bf16
 from orion_ane.types import MAX_ELEMENTS, Array
 
@@ -264,7 +265,13 @@ def _stored(info: Info, data: Array) -> Stored:
     name = info.type.name
     kind = FLOATS.get(name, name.lower())
     is_read = name in FLOATS or name in QUANTS
-    return Stored(info.shape, kind, partial(_read, info, data) if is_read else None)
+    blocks = partial(_blocks, info, data) if name == "Q8_0" and len(info.shape) > 1 else None
+    return Stored(info.shape, kind, partial(_read, info, data) if is_read else None, blocks)
+
+
+def _blocks(info: Info, data: Array) -> Quantised:
+    """The codes of a matrix, where they lie in the file."""
+    return of_file(data[info.offset : info.offset + info.nbytes], info.shape)
 
 
 def _read(info: Info, data: Array) -> Array:

@@ -16,6 +16,7 @@ from orion_ane.errors import CheckpointError
 from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
 from orion_ane.models.weights.deferred import Deferred
 from orion_ane.models.weights.fields import listed
+from orion_ane.models.weights.quantised import Quantised
 from orion_ane.types import Array
 
 Shape = tuple[int, ...]
@@ -84,11 +85,13 @@ class Stored:
         shape: sizes as the file has them, the last axis contiguous.
         kind: the stored element type, in lower case: `fp32`, `bf16`, `q4_1`, `i64`, …
         read: gives an fp32 or fp16 array; None where the type is not one that we read.
+        blocks: gives the codes of a matrix that is stored so.
     """
 
     shape: Shape
     kind: str
     read: Callable[[], Array] | None
+    blocks: Callable[[], Quantised] | None = None
 
     @property
     def elements(self) -> int:
@@ -197,6 +200,21 @@ def collect(
     return Deferred({entry.gives: partial(_read, stored[n], entry) for n, entry in wanted.items()})
 
 
+def collect_blocks(
+    entries: Iterable[Entry], stored: Mapping[str, Stored]
+) -> Mapping[str, Quantised]:
+    """The canonical tensors that a file has as codes; see `collect`, which has checked them."""
+    found = [entry for entry in entries if stored[entry.name].blocks is not None]
+    return Deferred({e.gives: partial(_read_blocks, stored[e.name], e) for e in found})
+
+
+def _read_blocks(stored: Stored, entry: Entry) -> tuple[Quantised, ...]:
+    assert stored.blocks is not None
+    whole = stored.blocks()
+    pairs = zip(entry.convert(whole.codes), entry.convert(whole.scale), strict=True)
+    return tuple(Quantised(codes, scale) for codes, scale in pairs)
+
+
 def _read(stored: Stored, entry: Entry) -> tuple[Array, ...]:
     assert stored.read is not None
     return tuple(frozen(array) for array in entry.convert(stored.read()))
@@ -234,6 +252,11 @@ def is_same(first: Stored, second: Stored) -> bool:
     """Whether two stored tensors hold the same numbers, bit for bit."""
     if first.shape != second.shape or first.read is None or second.read is None:
         return False
+    if first.blocks is not None and second.blocks is not None:
+        one, two = first.blocks(), second.blocks()
+        return np.array_equal(one.codes, two.codes) and np.array_equal(
+            one.scale.view(np.uint16), two.scale.view(np.uint16)
+        )
     a, b = first.read(), second.read()
     return a is b or (a.dtype == b.dtype and np.array_equal(_bits(a), _bits(b)))
 
