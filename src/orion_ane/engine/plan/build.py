@@ -9,6 +9,7 @@ from types import MappingProxyType
 from orion_ane.engine.functions import ROUNDS_NOTHING
 from orion_ane.engine.known import Known
 from orion_ane.engine.plan.commands import Buffer, Command, Shape, Step, View, packed, whole
+from orion_ane.engine.plan.gemm import PANEL, ROWS
 from orion_ane.engine.plan.layout import COLUMNS, Do, Fold, Kind
 from orion_ane.engine.plan.quantised import Codes
 from orion_ane.ir.graph import Graph
@@ -21,7 +22,8 @@ from orion_ane.ops.shape import Cast, Concat, Pad, Reshape, Slice, Transpose
 from orion_ane.types import DType
 
 THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
-SMALL_PRODUCT = 1 << 20  # multiply-adds: below, BLAS has kernels that sum each column otherwise
+SMALL_PRODUCT = 1 << 15  # multiply-adds that are sooner done row by row than laid out
+WIDE = 16  # rows and columns that a product has at least, to be laid out
 NO_CODES: Mapping[Node, Codes] = MappingProxyType({})
 UNPACKED = 1 << 22  # weights of codes that are unpacked at once
 BLAS_COLUMNS = 16  # of whose multiples each column is summed alike
@@ -65,6 +67,7 @@ class Builder:
         self.inputs: dict[str, Buffer] = {}
         self.outputs: dict[str, Buffer] = {}
         self._views: dict[Node, View] = {}
+        self._laid: dict[tuple[Buffer, Shape, Shape, int], View] = {}
         self._scales: dict[Buffer, tuple[View, int]] = {}  # of codes, and how many have one
 
     def build(self) -> None:
@@ -276,17 +279,10 @@ class Builder:
                 Kind.ROWS, (w, x), out, (inner, columns), node, outer, outer * inner * columns
             )
             return out
-        flat = self._packed(x).reshaped((inner, columns))
-        if outer * inner * columns <= SMALL_PRODUCT:
+        if outer < WIDE or outer * inner * columns <= SMALL_PRODUCT:
+            flat = self._packed(x).reshaped((inner, columns))
             return self._matmul(node, w, flat, (outer, columns, inner))
-        wide = -(-columns // BLAS_COLUMNS) * BLAS_COLUMNS
-        flat = self._packed(flat, single=True)
-        if wide > columns:
-            flat = self._padded(flat, (inner, wide), (0, 0))
-        out = self._new((outer, wide))
-        w = w if is_weight else self._packed(w, single=True)
-        self._work(None, (w, flat), out, (), node, outer, outer * inner * wide)
-        return out if wide == columns else out.cut((0, 0), (outer, columns))
+        return self._wide(node, w, _matrix(x) or self._packed(x).reshaped((inner, columns)))
 
     def _by_codes(self, node: Node, w: View, x: View, sizes: Shape) -> View:
         """The same with a weight of codes: in small products row by row, else unpacked before."""
@@ -317,11 +313,8 @@ class Builder:
         shape = node.type.shape
         m, n, k = shape[-2], shape[-1], x.shape[-1]
         x, y = x.stretched((*shape[:-2], m, k)), y.stretched((*shape[:-2], k, n))
-        if m * n * k > SMALL_PRODUCT and min(m, n) >= BLAS_COLUMNS:
-            x, y = self._wide_side(x), self._wide_side(y)
-            out = self._new(shape)
-            self._work(None, (x, y), out, (), node, 1, prod(shape) * k)
-            return out
+        if m * n * k > SMALL_PRODUCT and min(m, n) >= WIDE:
+            return self._wide(node, x, y)
         return self._matmul(node, x, y, (m, n, k))
 
     def _matmul(self, node: Node, x: View, y: View, sizes: Shape) -> View:
@@ -339,11 +332,30 @@ class Builder:
         )
         return out
 
-    def _wide_side(self, x: View) -> View:
-        """An operand that BLAS takes as it is: fp32, one of the last two axes packed."""
-        if not x.buffer.is_half and 1 in x.strides[-2:]:
-            return x
-        return self._packed(_base(x), single=True).stretched(x.shape)
+    def _wide(self, node: Node, x: View, y: View) -> View:
+        """x [.., m, k] times y [.., k, n], which is laid out in panels."""
+        batch, (m, k), n = x.shape[:-2], x.shape[-2:], y.shape[-1]
+        panels = self._panels(y).stretched((*batch, 1, -(-n // PANEL) * PANEL * k))
+        out = self._new((*batch, m, n))
+        total = prod(batch) * -(-m // ROWS)
+        cost = prod(batch) * m * n * k
+        self._work(Kind.WIDE, (x, panels), out, (m, n, k), node, total, cost)
+        return out
+
+    def _panels(self, y: View) -> View:
+        """The panels of each matrix of y, once for all products that read it."""
+        y = _base(y)
+        batch, (k, n) = y.shape[:-2], y.shape[-2:]
+        key = y.buffer, y.shape, y.strides, y.offset
+        if key not in self._laid:
+            count = -(-n // PANEL)
+            out = self._new((*batch, 1, count * PANEL * k))
+            total = prod(batch) * count
+            self.commands.append(
+                Command(Kind.PANELS, (y,), (out,), (k, n), cost=out.elements, total=total)
+            )
+            self._laid[key] = out
+        return self._laid[key]
 
     # What all share
 
@@ -405,6 +417,15 @@ def _turned(x: View) -> View:
     """The last two axes in the other order."""
     rank = len(x.shape)
     return x.permuted((*range(rank - 2), rank - 1, rank - 2))
+
+
+def _matrix(x: View) -> View | None:
+    """[I, ...columns] as a matrix of the same memory, if all but one axis of columns are single."""
+    wide = [axis for axis in range(1, len(x.shape)) if x.shape[axis] > 1]
+    if len(wide) > 1:
+        return None
+    axis = wide[0] if wide else 1
+    return View(x.buffer, (x.shape[0], x.shape[axis]), (x.strides[0], x.strides[axis]), x.offset)
 
 
 def _split(y: View, shape: Shape) -> View:

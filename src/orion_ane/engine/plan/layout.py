@@ -11,6 +11,7 @@ BLOCK = 1024  # elements of a register: 4 KiB, so that a few fit in the nearest 
 REGISTER_BYTES = 4 * BLOCK
 COLUMNS = 64  # of a reduction over rows: what a thread sums side by side
 RANK = 5
+DEPTH = 256  # of the inner axis of a wide product: what is summed before it is added
 
 
 class Kind(IntEnum):
@@ -21,6 +22,9 @@ class Kind(IntEnum):
     SOFTMAX = 2
     ROWS = 3
     MATMUL = 4
+    PANELS = 5
+    """The right side of a wide product laid out for it."""
+    WIDE = 6
     CODES = 7
     """Rows of an int8 weight times few columns."""
     UNPACK = 8

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from orion_ane.engine.jit import Native
-from orion_ane.engine.plan import products, quantised, rows, tapes
+from orion_ane.engine.plan import panels, products, quantised, rows, tapes
 from orion_ane.engine.plan.layout import Kind
 
 NATIVES: Mapping[Kind, Native] = MappingProxyType({
@@ -15,6 +15,8 @@ NATIVES: Mapping[Kind, Native] = MappingProxyType({
     Kind.SOFTMAX: rows.softmax,
     Kind.ROWS: products.rows,
     Kind.MATMUL: products.matmul,
+    Kind.PANELS: panels.lay_panels,
+    Kind.WIDE: panels.multiply,
     Kind.CODES: quantised.rows_of_codes,
     Kind.UNPACK: quantised.unpack_rows,
 })  # fmt: skip

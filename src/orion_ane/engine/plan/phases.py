@@ -17,7 +17,7 @@ from orion_ane.engine.plan.commands import Buffer, Command, View
 from orion_ane.engine.plan.layout import BLOCK, COLUMNS, Kind
 
 WORTH_DEALING = 1 << 14  # operations that take longer than it takes to meet
-FEW_UNITS = 4  # matrices of a batch: below, rows are dealt out
+FEW_UNITS = 4  # matrices of a batch: below, rows are dealt out, or strips or panels
 ALIGNMENT = 64
 
 
@@ -54,7 +54,7 @@ def _share(command: Command, sources: list[Command]) -> None:
     match command.kind:
         case Kind.TAPE:
             command.units, command.size = -(-command.total // BLOCK), BLOCK
-        case Kind.MATMUL:
+        case Kind.MATMUL | Kind.PANELS | Kind.WIDE:
             batch = prod(command.writes[0].shape[:-2])
             units = batch if batch >= FEW_UNITS else command.total
             command.units, command.size = units, command.total // units
@@ -67,7 +67,7 @@ def _can_share(command: Command, units: int) -> bool:
     match command.kind:
         case Kind.TAPE:
             return command.total % units == 0 or units == -(-command.total // BLOCK)
-        case Kind.MATMUL:
+        case Kind.MATMUL | Kind.PANELS | Kind.WIDE:
             return prod(command.writes[0].shape[:-2]) % units == 0
         case Kind.REDUCE | Kind.SOFTMAX:
             return _outer(command) % units == 0

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from orion_ane.engine.plan.commands import Buffer, Command, Shape, Step, View
+from orion_ane.engine.plan.gemm import SCRATCH_BYTES
 from orion_ane.engine.plan.layout import (
     COMMAND_COLUMNS,
     RANK,
@@ -75,6 +76,8 @@ class Table:
             return row
         for view in (*command.reads, *command.writes):
             self._view(view, *_of_rows(view))
+        if command.kind is Kind.WIDE:
+            self.scratch = max(self.scratch, SCRATCH_BYTES)
         if command.kind is Kind.CODES:
             self.scratch = max(self.scratch, scratch_bytes(*command.sizes[:2]))
         if command.kind in (Kind.ROWS, Kind.MATMUL):
@@ -189,14 +192,21 @@ def _span(commands: Sequence[Command], start: int) -> int:
     """How many commands from one on are better done unit by unit, since a unit stays in cache."""
     head, end = commands[start], start + 1
     most = max((view.elements for view in head.writes), default=0)
-    if not head.units or most < LARGE_UNIT * head.units:
+    if not head.units or _is_by_strips(head) or most < LARGE_UNIT * head.units:
         return 1
     while end < len(commands) and (commands[end].phase, commands[end].units) == (
         head.phase,
         head.units,
     ):
+        if _is_by_strips(commands[end]):
+            break
         end += 1
     return end - start
+
+
+def _is_by_strips(command: Command) -> bool:
+    """Whether it is a wide product of which several units are better done at a time."""
+    return command.kind in (Kind.PANELS, Kind.WIDE) and command.size == 1
 
 
 def _key(view: View) -> tuple[Buffer, int, Shape, Shape]:
