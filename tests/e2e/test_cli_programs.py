@@ -49,7 +49,7 @@ def orion(capfd, *words: object) -> tuple[int, str, str]:
 def test_every_program_of_a_model_is_compiled_and_keeps_the_target(compiled, capfd):
     names = list(read_folder(compiled))
     assert names[0] == "body-00-01-32x64"
-    assert len(names) == 3 * 2 + 3  # lanes by rooms, and a head for each
+    assert len(names) == 5 * 2 + 4 + 5  # lanes by rooms, first runs, and a head for each
     code, out, _ = orion(capfd, "check", compiled, "--json")
     assert (code, json.loads(out)["violations"]) == (0, [])
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from orion_ane.ane.layout import unpack
+from orion_ane.generate.adapters import BARE, Worn
 from orion_ane.generate.kv_cache import KVCache
 from orion_ane.generate.programs import Programs
 from orion_ane.nn.blocks import MASKED
@@ -21,16 +22,19 @@ class Bucket:
     """The ports of a sequence's body programs, over S = `lanes` new and T = `cached` positions.
 
     Attributes:
-        lanes, cached: the sizes.
+        lanes, cached: the sizes; T is 0 where nothing came before.
         new: the new keys and values of the last run, as `KVCache.append` takes them.
     """
 
-    def __init__(self, programs: Programs, cache: KVCache, lanes: int) -> None:
-        """Take the places of the cache as it is; it must not grow."""
+    def __init__(
+        self, programs: Programs, cache: KVCache, lanes: int, cached: int, worn: Worn = BARE
+    ) -> None:
+        """Take the places of the cache as it is, and must not grow; `cached` 0 is without it."""
         decoder, compute = programs.decoder, programs.precision.compute
         masked, dtype = MASKED[compute], compute.numpy
-        self.lanes, self.cached = lanes, cache.capacity
-        self._decoder, self._host, self._slices = decoder, programs.host_tensors, programs.slices
+        self.lanes, self.cached = lanes, cached
+        self._decoder, self._slices, self._worn = decoder, programs.slices, worn
+        self._host = {**programs.host_tensors, **worn.host}
         self._hidden = [  # before, between and after the programs
             np.zeros((1, decoder.config.dim, 1, lanes), dtype) for _ in range(len(self._slices) + 1)
         ]
@@ -45,7 +49,9 @@ class Bucket:
             name: np.zeros(table.shape, dtype)
             for name, table in decoder.tables(self._positions(0, lanes)).items()
         }
-        self._shared = {"mask": _causal(lanes, masked, dtype), "mask_cache": self._cache_mask}
+        self._shared = {"mask": _causal(lanes, masked, dtype)}
+        if cached:
+            self._shared["mask_cache"] = self._cache_mask
         self._runs: dict[int, tuple[Executable, Run | None]] = {}
 
     def fill(self, ids: Sequence[int], start: int) -> None:
@@ -98,10 +104,10 @@ class Bucket:
 
     def inputs(self, layers: range) -> dict[str, Array]:
         """What the program of some layers reads, as it is now."""
-        names = [f"{kind}_cache_{i:02d}" for i in layers for kind in "kv"]
+        names = [f"{kind}_cache_{i:02d}" for i in layers for kind in "kv"] if self.cached else []
         x = self._hidden[self._slices.index(layers)]
         caches = {name: self._caches[name] for name in names}
-        return {"x": x, **self._shared, **self._tables, **caches}
+        return {"x": x, **self._shared, **self._tables, **caches, **self._worn.body(layers)}
 
     def _written(self, layers: range) -> dict[str, Array]:
         names = [f"{kind}_{i:02d}" for i in layers for kind in "kv"]

@@ -12,6 +12,7 @@ from orion_ane.generate.kept import Kept
 from orion_ane.generate.kv_cache import capacities
 from orion_ane.generate.packing import Packed
 from orion_ane.ir import Graph
+from orion_ane.lora.inject import with_adapters
 from orion_ane.mil import Program, WeightFile
 from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import Precision
@@ -30,7 +31,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Bucket:
-    """The sizes of a body: positions that a run computes, and earlier ones that it sees."""
+    """The sizes of a body: positions that a run computes, and earlier ones that it may see."""
 
     lanes: int
     cached: int
@@ -67,13 +68,16 @@ class Kernels:
         self.compiled = 0
         self._weights, self._kept = weights, kept
         self._target = find_target(target) if isinstance(target, str) else target
-        self._kernels: dict[tuple[str, int, int, int], Kernel] = {}
+        self._kernels: dict[tuple[object, ...], Kernel] = {}
 
     def lanes_for(self, count: int) -> int:
-        """The bucket for a run over `count` positions, which may be fewer than that."""
+        """The bucket for a run over `count` positions, which may be fewer than that.
+
+        Each is twice the one before, so that less than half of what is computed is thrown away.
+        """
         bucket = self.min_lanes if count <= self.min_lanes else 32
         while bucket < min(count, MAX_LANES):
-            bucket *= 4
+            bucket *= 2
         return bucket
 
     def buckets(self) -> Iterator[Bucket]:
@@ -81,6 +85,7 @@ class Kernels:
         lanes = dict.fromkeys(self.lanes_for(n) for n in range(1, MAX_LANES + 1))
         for cached in capacities(self.decoder.config.context):
             yield from (Bucket(n, cached) for n in lanes)
+        yield from (Bucket(n, 0) for n in lanes if n > self.min_lanes)
 
     def named(self, buckets: Iterable[Bucket]) -> Iterator[tuple[str, Program]]:
         """The programs of these buckets, each with a name, made one by one and not kept."""
@@ -94,25 +99,35 @@ class Kernels:
             yield f"head-{lanes}", self.head(lanes).program
             self._kernels.clear()
 
-    def body(self, layers: range, lanes: int, cached: int) -> Kernel:
-        """The program of some layers in one bucket."""
-        return self._get(
-            ("body", layers.start, lanes, cached),
-            self._weights.bodies[layers.start],
-            lambda: self.decoder.body(layers, lanes=lanes, cached=cached, precision=self.precision),
-        )
+    def body(self, layers: range, lanes: int, cached: int, *, rank: int = 0) -> Kernel:
+        """The program of some layers in one bucket, with ports for adapters of a rank, if any."""
 
-    def head(self, lanes: int) -> Kernel:
-        """The program of the head in one bucket."""
-        return self._get(
-            ("head", 0, lanes, 0),
-            self._weights.head,
-            lambda: self.decoder.head(lanes=lanes, precision=self.precision),
-        )
+        def build() -> Graph:
+            graph = self.decoder.body(layers, lanes=lanes, cached=cached, precision=self.precision)
+            return with_adapters(graph, rank) if rank else graph
+
+        sizes = ("body", layers.start, lanes, cached, *_ported(rank))
+        return self._get(sizes, self._weights.bodies[layers.start], build)
+
+    def head(self, lanes: int, *, rank: int = 0, file: WeightFile | None = None) -> Kernel:
+        """The program of the head in one bucket, with ports as a body's; `file` has other weights."""
+
+        def build() -> Graph:
+            graph = self.decoder.head(lanes=lanes, precision=self.precision)
+            return with_adapters(graph, rank) if rank else graph
+
+        sizes = ("head", 0, lanes, 0, *_ported(rank))
+        return self._get(sizes, self._weights.head if file is None else file, build)
+
+    @property
+    def head_file(self) -> WeightFile:
+        """The weights of the head."""
+        return self._weights.head
 
     def _get(
-        self, key: tuple[str, int, int, int], file: WeightFile, build: Callable[[], Graph]
+        self, sizes: tuple[object, ...], file: WeightFile, build: Callable[[], Graph]
     ) -> Kernel:
+        key = (*sizes, id(file))  # files live as long as whoever asks for their programs
         if key not in self._kernels:
 
             def compiled() -> tuple[Program, int]:
@@ -124,7 +139,12 @@ class Kernels:
             if self._kept is None:
                 program, reads, was_kept = *compiled(), False
             else:
-                program, reads, was_kept = self._kept.program(key, self._target, file, compiled)
+                program, reads, was_kept = self._kept.program(sizes, self._target, file, compiled)
             self._kernels[key] = Kernel(program, reads)
             self.compiled += not was_kept
         return self._kernels[key]
+
+
+def _ported(rank: int) -> tuple[object, ...]:
+    """What ports for adapters add to a program's sizes: nothing where there are none."""
+    return ("rank", rank) if rank else ()

@@ -8,6 +8,7 @@ import numpy as np
 
 from orion_ane.ane.layout import pack, unpack
 from orion_ane.errors import ConfigError, DataError
+from orion_ane.generate.adapters import BARE, Worn
 from orion_ane.generate.bucket import Bucket
 from orion_ane.generate.kv_cache import MIN_CACHED, KVCache, capacities
 from orion_ane.generate.programs import MAX_LANES, Kernel, Programs
@@ -28,13 +29,21 @@ class Session:
         weight_bytes: bytes of weights those runs read.
     """
 
-    def __init__(self, programs: Programs, *, expect: int = 0, watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        *,
+        expect: int = 0,
+        watch: Watch | None = None,
+        worn: Worn = BARE,
+    ) -> None:
         """Start an empty sequence that will grow to about `expect` tokens.
 
-        `watch` is shown every run.
+        `watch` is shown every run; `worn` is the adapter that all of it is computed with.
         """
         config = programs.decoder.config
         self._programs, self._expect, self._watch = programs, expect, watch
+        self._worn = worn
         self._cache = KVCache(
             config.layers, programs.decoder.kv_channels, programs.precision.compute
         )
@@ -51,11 +60,16 @@ class Session:
         """Compile and load what runs of these many tokens will need, so that they do not wait."""
         programs = self._programs
         self._reserve(max(counts))
-        for count in {min(count, MAX_LANES) for count in counts}:
-            lanes = programs.lanes_for(count)
+        wanted = [self._sizes(min(count, MAX_LANES)) for count in counts]
+        wanted += [  # what follows a first run
+            (programs.lanes_for(min(count - MAX_LANES, MAX_LANES)), self._cache.capacity)
+            for count in counts
+            if count > MAX_LANES
+        ]
+        for lanes, cached in dict.fromkeys(wanted):
             for layers in programs.slices:
-                programs.loaded(programs.body(layers, lanes, self._cache.capacity))
-        programs.loaded(programs.head(programs.lanes_for(1)))
+                programs.loaded(programs.body(layers, lanes, cached, rank=self._worn.rank))
+        programs.loaded(self._head(programs.lanes_for(1)))
 
     def append(self, ids: Sequence[int], *, all_logits: bool = False) -> Array:
         """Run tokens after those so far.
@@ -96,14 +110,14 @@ class Session:
     def _run_body(self, ids: Sequence[int]) -> Array:
         """The hidden vectors of new tokens, [S, C]; the cache grows by them."""
         programs, count = self._programs, len(ids)
-        lanes = programs.lanes_for(count)
         self._reserve(count)
+        lanes, cached = self._sizes(count)
         bucket = self._bucket
-        if bucket is None or (bucket.lanes, bucket.cached) != (lanes, self._cache.capacity):
-            bucket = self._bucket = Bucket(programs, self._cache, lanes)
+        if bucket is None or (bucket.lanes, bucket.cached) != (lanes, cached):
+            bucket = self._bucket = Bucket(programs, self._cache, lanes, cached, self._worn)
         bucket.fill(ids, self.length)
         for layers in programs.slices:
-            kernel = programs.body(layers, lanes, self._cache.capacity)
+            kernel = programs.body(layers, lanes, cached, rank=self._worn.rank)
             self._count(kernel)
             loaded = programs.loaded(kernel)
             if self._watch is not None:
@@ -112,19 +126,33 @@ class Session:
         self._cache.append(bucket.new, count)
         return bucket.hidden(count)
 
+    def _sizes(self, count: int) -> tuple[int, int]:
+        """The lanes of a run of so many tokens, and the earlier positions that it sees.
+
+        The first run sees none; a single token has the program of all that follow.
+        """
+        lanes = self._programs.lanes_for(count)
+        is_first = self.length == 0 and lanes > self._programs.min_lanes
+        return lanes, 0 if is_first else self._cache.capacity
+
     def _run_head(self, hidden: Array) -> Array:
         """Logits [S, V] of hidden vectors [S, C]."""
         programs, count = self._programs, len(hidden)
         lanes = programs.lanes_for(count)
-        kernel = programs.head(lanes)
+        kernel = self._head(lanes)
         self._count(kernel)
-        loaded, feed = programs.loaded(kernel), {"hidden": pack(hidden, lanes)}
+        loaded = programs.loaded(kernel)
+        feed = {"hidden": pack(hidden, lanes), **self._worn.heads}
         if self._watch is not None:
             self._watch.see("head", loaded, feed)
         found = loaded.run(feed)
         parts = [found[f"logits{end}"] for end in vocabulary(programs.decoder.config.vocab)]
         logits = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         return unpack(logits, count).astype(np.float32, copy=False)
+
+    def _head(self, lanes: int) -> Kernel:
+        file = None if self._worn.head is None else self._worn.head.file
+        return self._programs.head(lanes, rank=self._worn.head_rank, file=file)
 
     def _count(self, kernel: Kernel) -> None:
         """Note an evaluation."""
