@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
+from weightfiles import Gguf, llama_tensors
 
 from orion_ane.errors import CheckpointError
-from orion_ane.models.weights.quantised import by_block, by_channel, of_file
+from orion_ane.generate.quantising import quantised
+from orion_ane.models.build import decoder_of
+from orion_ane.models.weights import gguf_file, load_checkpoint
+from orion_ane.models.weights.quantised import Quantised, by_block, by_channel, of_file
+from orion_ane.nn.blocks import Precision, scale_of
+from orion_ane.types import DType
 
 
 def matrix(rows: int = 40, columns: int = 96) -> np.ndarray:
@@ -56,3 +64,30 @@ def test_numbers_that_are_not_finite_have_no_codes(bad: float) -> None:
     for make in (lambda: by_channel("w", wide), lambda: by_block("w", wide, 32)):
         with pytest.raises(CheckpointError, match="w: numbers that are not finite"):
             make()
+
+
+def test_a_file_of_blocks_becomes_weights_of_the_same_numbers_and_is_never_widened(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = llama_tensors(rng)
+    path = Gguf().add_llama(tensors, kind=GGMLQuantizationType.Q8_0).write(tmp_path / "m.gguf")
+    plain = load_checkpoint(path)
+    decoder = decoder_of(plain.config)
+    want = decoder.weights(plain.tensors, Precision(DType.FP32, DType.FP32))
+    monkeypatch.setattr(gguf_file, "_dequantised", None)  # whoever calls it fails
+    packed = quantised(decoder, load_checkpoint(path), Precision(DType.FP32, DType.INT8, 32))
+    files = [*packed.bodies.values(), packed.head]
+    seen, size, elements = 0, 0, 0
+    for file in files:
+        for label, of in file.types.items():
+            if of.dtype is not DType.INT8:
+                continue
+            codes, scale = file.array(label), file.array(scale_of(label))
+            rows, columns = of.shape[:2]
+            blocks = scale.shape[1]
+            held = Quantised(codes.reshape(rows, blocks, -1), scale.reshape(rows, blocks))
+            assert np.array_equal(held[:], want[label].reshape(rows, columns)), label
+            seen, size, elements = seen + 1, size + held.nbytes, elements + codes.size
+    assert seen == sum(array.ndim == 2 for array in tensors.values()) - ("head" in tensors)
+    assert size < 1.1 * elements
+    assert np.array_equal(packed.host["embed"][np.array([5, 1])], plain.tensors["embed"][[5, 1]])
