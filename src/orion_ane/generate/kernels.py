@@ -110,7 +110,7 @@ class Kernels:
         return self._get(sizes, self._weights.bodies[layers.start], build)
 
     def head(self, lanes: int, *, rank: int = 0, file: WeightFile | None = None) -> Kernel:
-        """The program of the head in one bucket, with ports as a body's; `file` has other weights."""
+        """The program of the head in one bucket, with ports as a body's; `file`: other weights."""
 
         def build() -> Graph:
             graph = self.decoder.head(lanes=lanes, precision=self.precision)
@@ -127,7 +127,8 @@ class Kernels:
     def _get(
         self, sizes: tuple[object, ...], file: WeightFile, build: Callable[[], Graph]
     ) -> Kernel:
-        key = (*sizes, id(file))  # files live as long as whoever asks for their programs
+        is_own = sizes[0] != "head" or file is self._weights.head
+        key = sizes if is_own else (*sizes, file.digest)
         if key not in self._kernels:
 
             def compiled() -> tuple[Program, int]:

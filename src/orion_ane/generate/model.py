@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, get_args, overload
@@ -12,9 +12,10 @@ import numpy as np
 from orion_ane.ane.targets import Target
 from orion_ane.engine.compiling import clock, seconds
 from orion_ane.errors import BackendError, ConfigError, DataError
+from orion_ane.generate.adapters import Chosen, Wardrobe
 from orion_ane.generate.kept import Kept
 from orion_ane.generate.loop import Checker, NoText, Outcome, Streamer, run_loop
-from orion_ane.generate.options import Options, Request
+from orion_ane.generate.options import Current, Options, Request
 from orion_ane.generate.packing import Packed, packed
 from orion_ane.generate.programs import Programs
 from orion_ane.generate.quantising import quantised
@@ -22,6 +23,8 @@ from orion_ane.generate.result import Generation, Piece, Verification
 from orion_ane.generate.session import Session
 from orion_ane.generate.watch import Watch
 from orion_ane.host.sampling import log_softmax
+from orion_ane.lora.adapter import Adapter, merged, scaled
+from orion_ane.lora.files import load_adapter
 from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import find
 from orion_ane.models.weights import Checkpoint, Report, load_checkpoint, to_fp16
@@ -49,6 +52,7 @@ def load(
     numerics: NumericsName | None = None,
     threads: int | None = None,
     download: bool = False,
+    adapters: int = 0,
 ) -> Model:
     """A model from a name, folder or file.
 
@@ -64,6 +68,8 @@ def load(
             there; `fp16` rounds after every op; `fp32` is the default of `cpu`.
         threads: how many threads a run uses; None is all.
         download: whether a name that is not on this machine may be fetched from the hub.
+        adapters: the rank that programs have room for from the start; 0 is none, until the first
+            adapter is loaded.
 
     Raises:
         ConfigError: no such model or option, or a config that cannot be honoured.
@@ -83,7 +89,12 @@ def load(
     # The place is kept for later, from wherever the process may go.
     checkpoint = load_checkpoint(find(path, download=download).absolute())
     return Model(
-        checkpoint, backend=backend, weights=weights, threads=threads, disk=default_cache()
+        checkpoint,
+        backend=backend,
+        weights=weights,
+        threads=threads,
+        disk=default_cache(),
+        adapters=adapters,
     )
 
 
@@ -130,6 +141,7 @@ class Model:
         weights: Stored = "auto",
         threads: int | None = None,
         disk: DiskCache | None = None,
+        adapters: int = 0,
     ) -> None:
         """Put a checkpoint on a device; see `load`.  `disk` keeps things for other processes."""
         self.config, self.origin = checkpoint.config, checkpoint.origin
@@ -161,6 +173,76 @@ class Model:
             decoder, found, self._backend, precision=precision, min_lanes=lanes, kept=kept
         )
         self._reference: Programs | None = None
+        self._reference_wears: Chosen = None
+        self._wardrobe = Wardrobe(
+            decoder, precision, self._programs.slices, self._programs.head_file, rank=adapters
+        )
+        self._adapter: Chosen = None
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The adapters in memory, by name."""
+        return self._wardrobe.names
+
+    @property
+    def adapter(self) -> Chosen:
+        """What requests wear that name no adapter: a name, weights by name, or None."""
+        return self._adapter
+
+    def load_adapter(self, path: str | Path, *, name: str | None = None) -> str:
+        """Take an adapter into memory; it is worn where `set_adapter` or a request says so.
+
+        The first one gives the model's programs ports for adapters, and one of a larger rank than
+        any before gives them larger ones; `notes` says so, and they compile when next used.
+
+        Args:
+            path: a folder of PEFT's or of mlx-lm's.
+            name: what to call it; None is the folder's name.
+
+        Returns:
+            Its name.
+
+        Raises:
+            CheckpointError: it is damaged, or not of this model.
+            ConfigError: it asks for what cannot be honoured, or the name is taken.
+        """
+        found = load_adapter(Path(path), self.config)
+        called = Path(path).resolve().name if name is None else name
+        return self.add_adapter(found, name=called)
+
+    def add_adapter(self, adapter: Adapter, *, name: str) -> str:
+        """As `load_adapter`, of one that is in memory.
+
+        Raises:
+            ConfigError: it is another model's, or the name is taken.
+        """
+        if adapter.model != self.config:
+            raise ConfigError(f"adapter {name}", "made for a model of another shape")
+        self.notes = (*self.notes, *self._wardrobe.add(name, adapter))
+        return name
+
+    def set_adapter(self, adapter: Chosen) -> None:
+        """Choose what requests wear from now on: compiles and loads nothing.
+
+        Args:
+            adapter: a name, a weighted sum as `{"a": 0.5, "b": 1.0}`, or None for the model alone.
+
+        Raises:
+            ConfigError: no such adapter, or a weight that is no number.
+        """
+        self._wardrobe.wear(adapter)
+        self._adapter = dict(adapter) if isinstance(adapter, Mapping) else adapter
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter.
+
+        Raises:
+            ConfigError: there is none of that name, or it is worn.
+        """
+        worn = self._adapter
+        if worn == name or (isinstance(worn, Mapping) and name in worn):
+            raise ConfigError(f"adapter {name}", "is worn", hint="set another one, or None, first")
+        self._wardrobe.remove(name)
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -236,15 +318,26 @@ class Model:
             DataError: no ids, or an id outside the vocabulary.
         """
         request = Options.of(options)
-        return self._stream(self._ids(prompt), request)
+        chosen = self._chosen(request.adapter)
+        self._wardrobe.wear(chosen)
+        return self._stream(self._ids(prompt), replace(request, adapter=chosen))
 
-    def logits(self, prompt: str | list[int]) -> Array:
+    def logits(
+        self, prompt: str | list[int], *, adapter: Chosen | Current = Current.ADAPTER
+    ) -> Array:
         """The logits after each token, [S, V] in fp32: all at once, nothing generated."""
-        return self.session().append(self._ids(prompt), all_logits=True)
+        return self.session(adapter=adapter).append(self._ids(prompt), all_logits=True)
 
-    def session(self, *, expect: int = 0) -> Session:
-        """A new empty sequence on this model, to be fed ids by hand; see `Session.append`."""
-        return Session(self._programs, expect=expect)
+    def session(self, *, expect: int = 0, adapter: Chosen | Current = Current.ADAPTER) -> Session:
+        """A new empty sequence on this model, to be fed ids by hand; see `Session.append`.
+
+        It wears one adapter from its first token to its last, whatever is set meanwhile.
+        """
+        worn = self._wardrobe.wear(self._chosen(adapter))
+        return Session(self._programs, expect=expect, worn=worn)
+
+    def _chosen(self, asked: Chosen | Current) -> Chosen:
+        return self._adapter if isinstance(asked, Current) else asked
 
     def loss(self, text: str | list[int]) -> float:
         """The mean negative log-probability of each token after the first, in nats."""
@@ -300,11 +393,13 @@ class Model:
         room = self.config.context - len(prompt) + 1  # the last new token is not run itself
         limit = min(request.max_tokens, room)
         watch = Watch() if request.verify else None
-        session = Session(self._programs, expect=len(prompt) + limit, watch=watch)
+        chosen = self._chosen(request.adapter)
+        worn = self._wardrobe.wear(chosen)
+        session = Session(self._programs, expect=len(prompt) + limit, watch=watch, worn=worn)
         loops_s, started = seconds(), clock()
         session.prepare(len(prompt), 1)
         prepared = clock()
-        checker = Checker(Session(self._reference_programs())) if request.verify else None
+        checker = Checker(Session(self._reference_programs(chosen))) if request.verify else None
         reference_s = clock() - prepared
         pieces = run_loop(
             prompt,
@@ -362,14 +457,25 @@ class Model:
             evaluations_per_token=outcome.evaluations_per_token,
             weight_bytes_per_token=outcome.weight_bytes_per_token,
             verification=verification,
+            adapter=self._chosen(request.adapter),
         )
 
-    def _reference_programs(self) -> Programs:
-        """The same model in fp32 on `cpu`, read again, with weights as the file has them."""
-        if self._reference is None:
-            tensors = load_checkpoint(self.origin).tensors
+    def _reference_programs(self, chosen: Chosen) -> Programs:
+        """The same model in fp32 on `cpu`, read again, with weights as the file has them.
+
+        An adapter is in the weights there, so that what its ports do is compared too.
+        """
+        if self._reference is None or self._reference_wears != chosen:
+            config, tensors = self.config, load_checkpoint(self.origin).tensors
+            sums = {chosen: 1.0} if isinstance(chosen, str) else chosen or {}
+            for name, weight in sums.items():
+                adapter = replace(self._wardrobe.adapter(name), model=config)
+                config, tensors = merged(scaled(adapter, weight), tensors)
             backend = make_backend("cpu", threads=self._threads)
-            self._reference = Programs(decoder_of(self.config), tensors, backend, precision=FP32)
+            if self._reference is not None:
+                self._reference.close()
+            self._reference = Programs(decoder_of(config), tensors, backend, precision=FP32)
+            self._reference_wears = chosen
         return self._reference
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from enum import Enum
 from typing import Any, Self, TypedDict
 
 from orion_ane.errors import ConfigError
+from orion_ane.generate.adapters import Chosen
 from orion_ane.host.sampling import Sampling
+
+
+class Current(Enum):
+    """What the model has been told to wear."""
+
+    ADAPTER = "current"
 
 
 class Request(TypedDict, total=False):
@@ -22,6 +30,7 @@ class Request(TypedDict, total=False):
     stop: str | tuple[str, ...] | list[str]
     verify: bool
     cancelled: Callable[[], bool]
+    adapter: Chosen
 
 
 def never() -> bool:
@@ -42,6 +51,8 @@ class Options:
         stop: texts that end the continuation, which does not hold them.
         verify: also run fp32 on `cpu` and compare every logit.
         cancelled: asked after each token; True ends the run with what there is.
+        adapter: what this request alone wears: a name, weights by name, or None for the model
+            alone; by default what `Model.set_adapter` said last.
 
     Raises:
         ConfigError: a value that means nothing.
@@ -55,6 +66,7 @@ class Options:
     stop: str | tuple[str, ...] | list[str] = ()
     verify: bool = False
     cancelled: Callable[[], bool] = never
+    adapter: Chosen | Current = Current.ADAPTER
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Self:

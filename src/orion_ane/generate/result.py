@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from orion_ane.generate.adapters import Chosen
 from orion_ane.generate.watch import Seen
 
 FinishReason: TypeAlias = Literal["stop", "length", "interrupted"]
@@ -81,6 +82,7 @@ class Generation:
         numerics: how the device computes: `exact`, which is as itself, `fp16` or `fp32`.
         compile_s: seconds for programs that were not loaded yet, and for the engine's loops where
             this process had not compiled or read them yet; no part of `timings`.
+        adapter: what it was made with: a name, weights by name, or None for the model alone.
     """
 
     text: str
@@ -98,6 +100,7 @@ class Generation:
     evaluations_per_token: float
     weight_bytes_per_token: int
     verification: Verification | None = None
+    adapter: Chosen = None
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,14 @@ def merged(adapter: Adapter, tensors: Mapping[str, Array]) -> tuple[ModelConfig,
     return model, {name: frozen(array) for name, array in found.items()}
 
 
+def scaled(adapter: Adapter, weight: float) -> Adapter:
+    """The adapter with its matrices times a weight."""
+    matrices = {
+        path: replace(one, scale=one.scale * weight) for path, one in adapter.matrices.items()
+    }
+    return replace(adapter, matrices=matrices)
+
+
 def _saved_name(model: ModelConfig, table: str) -> str:
     if table == HEAD:
         return HEAD

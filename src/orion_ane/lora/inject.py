@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from orion_ane.ir import Graph, Node
 from orion_ane.ops import Weight, input_, matmul, reshape, slice_by_index
 from orion_ane.ops.linear import Conv1x1
-from orion_ane.ops.shape import Cast
 from orion_ane.types import TensorType
 
 LAYERED = re.compile(r"layers\.(\d+)\.(.+)")
@@ -99,9 +98,10 @@ def _products(graph: Graph) -> dict[Node, str]:
     for node in graph.nodes:
         if isinstance(node.op, Conv1x1):
             w = node.args[1]
-            matrix = w.args[0] if isinstance(w.op, Cast) else w
-            if isinstance(matrix.op, Weight):
-                found[node] = matrix.op.label
+            while w.args and not isinstance(w.op, Weight):  # as it is stored: cast, or in codes
+                w = w.args[0]
+            if isinstance(w.op, Weight):
+                found[node] = w.op.label
     return found
 
 

@@ -1,0 +1,317 @@
+"""A model's adapters: any number in memory, and which of them a sequence wears.
+
+What a sequence wears is arrays for its programs' ports, so a switch compiles and loads nothing
+and copies no weight of the model.  A matrix that an adapter leaves alone shares one array of zeros.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TypeAlias
+
+import numpy as np
+
+from orion_ane.errors import ConfigError
+from orion_ane.lora.adapter import Adapter, LowRank
+from orion_ane.lora.inject import Site, sites_of
+from orion_ane.lora.modules import HEAD, head_name, table_name
+from orion_ane.lora.worn import Layout, bucket_of, ports_of, stacked
+from orion_ane.mil import WeightFile, pack
+from orion_ane.models.decoder import Decoder
+from orion_ane.nn.blocks import Precision
+from orion_ane.types import Array, TensorType
+
+Chosen: TypeAlias = str | Mapping[str, float] | None
+"""An adapter by its name, a weighted sum of several, or none."""
+
+STACKS = 8
+"""Weighted sums that are kept, the longest unused forgotten first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A head that an adapter brings whole: a program of its own reads it."""
+
+    name: str
+    file: WeightFile
+
+
+@dataclass(frozen=True, eq=False)
+class Worn:
+    """What a sequence's programs read beside their own weights.
+
+    Attributes:
+        rank: of the body's ports; 0 is a body without.
+        head_rank: likewise of the head.
+        bodies: the ports' values, by the first layer of their program.
+        heads: those of the head.
+        host: tables that the host looks up, in place of the model's.
+        head: the head in place of the model's; None is the model's.
+    """
+
+    rank: int = 0
+    head_rank: int = 0
+    bodies: Mapping[int, Mapping[str, Array]] = field(default_factory=dict)
+    heads: Mapping[str, Array] = field(default_factory=dict)
+    host: Mapping[str, Array] = field(default_factory=dict)
+    head: Head | None = None
+
+    def body(self, layers: range) -> Mapping[str, Array]:
+        """The ports of the program of some layers."""
+        return self.bodies.get(layers.start, {})
+
+
+BARE = Worn()
+"""Programs without ports."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """An adapter in memory, and its ports where they were made."""
+
+    adapter: Adapter
+    matrices: Mapping[str, LowRank]
+    head: Head | None
+
+
+class Wardrobe:
+    """The adapters of one model on one device.
+
+    Attributes:
+        rank, head_rank: of the programs' ports; 0 where there are none.
+
+    Args:
+        decoder: the model.
+        precision: of its programs.
+        slices: the layers that one body program holds.
+        head_file: the weights of the head's programs.
+        rank: of adapters to come; 0 is none, and the first one decides.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        precision: Precision,
+        slices: list[range],
+        head_file: WeightFile,
+        *,
+        rank: int = 0,
+    ) -> None:
+        self.decoder, self.precision, self._slices = decoder, precision, slices
+        self._head_file = head_file
+        self.rank, self.head_rank = bucket_of(rank) if rank else 0, 0
+        self._held: dict[str, _Held] = {}
+        self._worn: dict[str, Worn] = {}
+        self._stacks: OrderedDict[tuple[tuple[str, float], ...], Worn] = OrderedDict()
+        self._none: Worn | None = None
+        self._sites: dict[int, dict[str, Site]] = {}
+        self._head_sites: dict[str, Site] = {}
+        self._layout: Layout | None = None
+        self._zeros: dict[str, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The adapters in memory."""
+        return tuple(self._held)
+
+    def adapter(self, name: str) -> Adapter:
+        """The adapter of a name.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        return self._want(name).adapter
+
+    def add(self, name: str, adapter: Adapter) -> list[str]:
+        """Take an adapter into memory; what people should know of it.
+
+        Raises:
+            ConfigError: the name is taken, or a rank larger than any program's.
+        """
+        if not name or name in self._held:
+            raise ConfigError("adapter", "the name is taken" if name else "no name", got=name)
+        notes = [f"adapter {name}: {note}" for note in adapter.notes]
+        if self._layout is None:
+            self._layout = Layout(self.decoder)
+        parts = adapter.parts()
+        head = self._head(name, adapter)
+        if head is not None:
+            notes.append(f"adapter {name} brings its head whole: a program of its own reads it")
+        held = _Held(adapter, self._layout.by_label(parts), head)
+        in_head = parts.get(HEAD)
+        body_rank = max((one.rank for n, one in parts.items() if n != HEAD), default=0)
+        notes += self._grow(body_rank, 0 if in_head is None else in_head.rank)
+        self._held[name] = held
+        return notes
+
+    def remove(self, name: str) -> None:
+        """Forget an adapter; what wears it now may go on.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        self._want(name)
+        del self._held[name]
+        self._worn.pop(name, None)
+        for key in [key for key in self._stacks if name in dict(key)]:
+            del self._stacks[key]
+
+    def wear(self, chosen: Chosen) -> Worn:
+        """What programs read for a choice.
+
+        Raises:
+            ConfigError: no such adapter, or weights that mean nothing.
+        """
+        if chosen is None:
+            return self._bare()
+        if isinstance(chosen, str):
+            if chosen not in self._worn:
+                held = self._want(chosen)
+                self._worn[chosen] = self._made(held.matrices, held.adapter.tables, held.head)
+            return self._worn[chosen]
+        key = self.checked(chosen)
+        if key not in self._stacks:
+            self._stacks[key] = self._summed(key)
+            while len(self._stacks) > STACKS:
+                self._stacks.popitem(last=False)
+        self._stacks.move_to_end(key)
+        return self._stacks[key]
+
+    def checked(self, chosen: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+        """A weighted sum, every name and weight of it known to be one.
+
+        Raises:
+            ConfigError: an unknown name, or a weight that is no finite number.
+        """
+        if not isinstance(chosen, Mapping) or not chosen:
+            want = "a name, weights by name, or None"
+            raise ConfigError("adapter", "no such choice", got=chosen, want=want)
+        for name, weight in chosen.items():
+            self._want(name)
+            if isinstance(weight, bool) or not isinstance(weight, int | float):
+                raise ConfigError(f"adapter {name}", "no such weight", got=weight, want="a number")
+            if not isfinite(weight):
+                raise ConfigError(f"adapter {name}", "no such weight", got=weight)
+        return tuple(sorted((name, float(weight)) for name, weight in chosen.items()))
+
+    def _want(self, name: str) -> _Held:
+        if name not in self._held:
+            here = ", ".join(self._held) or "none"
+            raise ConfigError("adapter", "no such adapter in memory", got=name, want=here)
+        return self._held[name]
+
+    def _summed(self, key: tuple[tuple[str, float], ...]) -> Worn:
+        helds = [(self._want(name), weight) for name, weight in key]
+        tables: dict[str, Array] = {}
+        head = None
+        for (held, weight), (name, _) in zip(helds, key, strict=True):
+            if not held.adapter.tables:
+                continue
+            if weight != 1 or tables:
+                raise ConfigError(
+                    f"adapter {name}",
+                    "brings tables whole, which cannot be summed",
+                    want="weight 1, and no other such adapter beside it",
+                )
+            tables, head = dict(held.adapter.tables), held.head
+        matrices = stacked((held.matrices, weight) for held, weight in helds)
+        in_head = {label for site in self._of_head().values() for label in site.labels}
+        most = max((m.rank for label, m in matrices.items() if label not in in_head), default=0)
+        most_head = max((m.rank for label, m in matrices.items() if label in in_head), default=0)
+        self._grow(most, most_head)
+        return self._made(matrices, tables, head)
+
+    def _grow(self, rank: int, head_rank: int) -> list[str]:
+        """Have ports for such ranks; whatever was made for smaller ones is made again."""
+        want = max(self.rank, bucket_of(max(rank, 1)))
+        want_head = max(self.head_rank, bucket_of(head_rank) if head_rank else 0)
+        if (want, want_head) == (self.rank, self.head_rank):
+            return []
+        had = self.rank
+        self.rank, self.head_rank = want, want_head
+        self._worn.clear()
+        self._stacks.clear()
+        self._zeros.clear()
+        self._none = None
+        if not had:
+            why = "programs now have ports for adapters"
+        else:
+            why = "an adapter needs larger ports, or other ones"
+        ranks = f"rank {want}" + (f", {want_head} for the head" if want_head else "")
+        return [f"{why} ({ranks}): each is compiled when it is next used"]
+
+    def _bare(self) -> Worn:
+        if not self.rank:
+            return BARE
+        if self._none is None:
+            self._none = self._made({}, {}, None)
+        return self._none
+
+    def _made(
+        self, matrices: Mapping[str, LowRank], tables: Mapping[str, Array], head: Head | None
+    ) -> Worn:
+        dtype = self.precision.compute
+        bodies = {}
+        for layers in self._slices:
+            sites = self._of_body(layers)
+            found = ports_of(matrices, sites.values(), self.rank, dtype)
+            bodies[layers.start] = self._filled(sites, found, self.rank, str(layers.start))
+        heads: dict[str, Array] = {}
+        if self.head_rank:
+            sites = self._of_head()
+            found = ports_of(matrices, sites.values(), self.head_rank, dtype)
+            heads = self._filled(sites, found, self.head_rank, "head")
+        host = {}
+        if "embed" in tables:
+            host[table_name(self.decoder.config)] = tables["embed"]
+        return Worn(self.rank, self.head_rank, bodies, heads, host, head)
+
+    def _filled(
+        self, sites: Mapping[str, Site], found: dict[str, Array], rank: int, where: str
+    ) -> dict[str, Array]:
+        """All ports: those that nothing is in are shared zeros."""
+        every = {}
+        for site in sites.values():
+            for port, shape in zip(site.ports, site.shapes(rank), strict=True):
+                if port not in found:
+                    key = f"{where} {port}"
+                    if key not in self._zeros:
+                        self._zeros[key] = np.zeros(shape, self.precision.compute.numpy)
+                    every[port] = self._zeros[key]
+                else:
+                    every[port] = found[port]
+        return every
+
+    def _of_body(self, layers: range) -> dict[str, Site]:
+        if layers.start not in self._sites:
+            graph = self.decoder.body(layers, lanes=1, cached=0, precision=self.precision)
+            self._sites[layers.start] = sites_of(graph)
+        return self._sites[layers.start]
+
+    def _of_head(self) -> dict[str, Site]:
+        if not self._head_sites:
+            self._head_sites = sites_of(self.decoder.head(lanes=1, precision=self.precision))
+        return self._head_sites
+
+    def _head(self, name: str, adapter: Adapter) -> Head | None:
+        """The head that an adapter brings, as its program reads it."""
+        table = adapter.tables.get(HEAD)
+        if table is None:
+            return None
+        new = self.decoder.weights({head_name(self.decoder.config): table}, self.precision)
+        file = self._head_file
+        if not new.keys() <= file.types.keys() or any(
+            TensorType.of(array) != file.types[label] for label, array in new.items()
+        ):
+            raise ConfigError(
+                f"adapter {name}",
+                "brings its head whole, and the programs read a head in other terms",
+                want="weights auto, fp32 or fp16",
+            )
+        return Head(name, pack({label: new.get(label, file.array(label)) for label in file.types}))
