@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from orion_ane.models.decoder import Decoder
-from orion_ane.models.weights import shapes
 from orion_ane.nn.blocks import Precision
 from orion_ane.types import Array, DType
 
@@ -41,15 +40,15 @@ class Place:
             to[np.ix_(self.rows, self.columns)] += part
 
 
-def places(decoder: Decoder) -> dict[str, Place]:
-    """The place of each weight, by its label.
+def places(decoder: Decoder, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Place]:
+    """The place of each weight that is made of tensors of these names and shapes, by its label.
 
     The decoder is asked, not known: tensors whose values are the numbers of their own rows, and of
     their columns, come back in the order that it puts them in.  fp32 counts to 2²⁴ exactly, far
     beyond any axis.
     """
     found: dict[str, Place] = {}
-    for name, shape in shapes(decoder.config).items():
+    for name, shape in shapes.items():
         numbers = np.arange(max(shape), dtype=np.float32)
         if len(shape) == 1:
             for label, weight in decoder.weights({name: numbers}, PROBE).items():
@@ -73,9 +72,9 @@ def _indices(numbers: Array) -> slice | Array:
     return slice(first, first + len(whole)) if is_stretch else whole
 
 
-def zeros(decoder: Decoder) -> dict[str, Array]:
+def zeros(tensors: Mapping[str, Array]) -> dict[str, Array]:
     """An fp32 zero for every tensor, for gradients to be added to."""
-    return {name: np.zeros(shape, np.float32) for name, shape in shapes(decoder.config).items()}
+    return {name: np.zeros(array.shape, np.float32) for name, array in tensors.items()}
 
 
 def masters(tensors: Mapping[str, Array]) -> dict[str, Array]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from orion_ane.autodiff.taps import Pair
 from orion_ane.engine import Threads
 from orion_ane.errors import BackendError, ConfigError, DataError
-from orion_ane.host.contraction import add_looked_up, contraction
+from orion_ane.host.contraction import add_looked_up
 from orion_ane.host.loss import IGNORED, Loss, cross_entropy
 from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import MASKED, Precision
@@ -24,6 +22,7 @@ from orion_ane.train.placed import Placed
 from orion_ane.train.scales import LEAST, chosen, largest
 from orion_ane.train.stages import Stage, stages_of
 from orion_ane.train.updates import Reload, Updates
+from orion_ane.train.weight_gradients import add_gradients
 from orion_ane.types import Array, DType
 
 FP32 = Precision(DType.FP32, DType.FP32)
@@ -62,7 +61,8 @@ class Network:
 
     Args:
         decoder: the model.
-        tensors: its canonical tensors; those of the step are always given anew.
+        tensors: its canonical tensors that are learnt; those of the step are always given anew.
+        frozen: the others, which have no gradients and stay as they are.
         updates: the layers' device, and how new weights reach it.
         host: where the head runs; None is the device itself.
         lanes: S.
@@ -84,6 +84,7 @@ class Network:
         *,
         host: Backend | None,
         lanes: int,
+        frozen: Mapping[str, Array] | None = None,
         precision: Precision | None = None,
         layers_per_stage: int = 1,
         threads: int | None = None,
@@ -97,14 +98,17 @@ class Network:
         self.precision = precision or default
         self.head_precision = self.precision if host is None else FP32
         self._head_updates = updates if host is None else Reload(host, "the host's own memory")
+        self._frozen = dict(frozen or {})
+        learnt = {name: array.shape for name, array in tensors.items()}
+        self._places = places(decoder, learnt)
         stages = stages_of(
             decoder,
             lanes=lanes,
             precision=self.precision,
             head_precision=self.head_precision,
             layers_per_stage=layers_per_stage,
+            learnt=self._places.keys(),
         )
-        self._places = places(decoder)
         self._placed: list[Placed] = []
         self._weighs: bytes | None = fingerprint(tensors)  # what the programs have; None is a mix
         weights = self._weights(tensors)
@@ -154,7 +158,7 @@ class Network:
         """
         self._want_fresh(masters)
         spent = timings or Timings()
-        total = Gradients(zeros(self.decoder))
+        total = Gradients(zeros(masters))
         scales = scale if isinstance(scale, Mapping) else self._even(scale)
         for batch in batches:
             self._check(batch)
@@ -218,7 +222,8 @@ class Network:
         self._weighs = None
         weights = self._weights(masters)
         for placed in self._placed:
-            placed.renew(weights[self._of(placed.stage)])
+            if not self._places.keys().isdisjoint(placed.stage.labels):
+                placed.renew(weights[self._of(placed.stage)])
         self._weighs = fingerprint(masters)
 
     def close(self) -> None:
@@ -239,7 +244,8 @@ class Network:
     def _weights(self, tensors: Mapping[str, Array]) -> dict[Precision, dict[str, Array]]:
         """The programs' weights in each precision that a stage has."""
         apart = {self.precision, self.head_precision}
-        return {precision: self.decoder.weights(tensors, precision) for precision in apart}
+        every = {**self._frozen, **tensors}
+        return {precision: self.decoder.weights(every, precision) for precision in apart}
 
     def _want_fresh(self, masters: Mapping[str, Array]) -> None:
         """Refuse to learn from programs that were made before the masters were."""
@@ -289,7 +295,8 @@ class Network:
             for name, rows in zip(
                 self.decoder.host_names, (ids, self._positions), strict=False
             ):  # tokens first, then positions, where the model has a table of them
-                add_looked_up(total.arrays[name], rows, dx)
+                if name in total.arrays:
+                    add_looked_up(total.arrays[name], rows, dx)
 
     def _forward(
         self,
@@ -302,7 +309,8 @@ class Network:
         """What every stage keeps for the way back, and the loss."""
         kept: list[dict[str, Array]] = []
         with spent.of("forward_ms"):
-            x = self.decoder.embed(masters, ids, self._positions).T[None, :, None]  # [1,C,1,S]
+            tables = {**self._frozen, **masters}
+            x = self.decoder.embed(tables, ids, self._positions).T[None, :, None]  # [1,C,1,S]
             outputs: dict[str, Array] = {}
             for placed in self._placed:
                 stage = placed.stage
@@ -363,31 +371,8 @@ class Network:
             every = placed.back(known, seeds, factor)
             self._note_flow(stage, seeds, every, total)
             passed_on = placed.passed_on(every, factor)
-        parts: dict[str, list[Callable[[], Array]]] = {}
-        for pair in stage.pairs:
-            parts.setdefault(pair.weight, []).append(partial(_product, pair, every))
-        for name, label in stage.vectors.items():
-            parts.setdefault(label, []).append(partial(_vector, every[name]))
-        work = list(parts.items())
-
-        def add(i: int) -> None:  # weights lie apart from each other: any thread may add to one
-            label, givers = work[i]
-            place = self._places[label]
-            with np.errstate(all="ignore"):  # each thread's own; what is not finite is told later
-                for give in givers:
-                    gradient = give()
-                    if factor != 1:
-                        gradient /= np.float32(factor)
-                    place.add(gradient, total.arrays[place.tensor])
-
         with spent.of("weight_grad_ms"), self.threads.running():
-            self.threads.each(add, range(len(work)))
+            add_gradients(
+                stage, every, self._places, total.arrays, factor=factor, threads=self.threads
+            )
         return passed_on
-
-
-def _product(pair: Pair, every: Mapping[str, Array]) -> Array:
-    return contraction(every[pair.x], every[pair.dy])
-
-
-def _vector(gradient: Array) -> Array:
-    return gradient.astype(np.float32)

@@ -58,6 +58,8 @@ def chosen(scale: float, extent: Extent) -> float:
     if extent.largest == math.inf:
         return LEAST
     up = math.log2(SUMS / ROOM / extent.largest)
+    if extent.product == math.inf:  # nothing is learnt here: what passes through has only to fit
+        return clamped(scale * 2.0 ** math.floor(min(up, 0.0)))
     need = math.log2(PRODUCTS / extent.product) if extent.product else math.inf
     return clamped(scale * 2.0 ** math.floor(min(up, (up + need) / 2)))
 

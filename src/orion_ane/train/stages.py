@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from orion_ane.autodiff.reverse import substitute
@@ -75,8 +75,12 @@ def stages_of(
     precision: Precision,
     head_precision: Precision,
     layers_per_stage: int = 1,
+    learnt: Collection[str] | None = None,
 ) -> tuple[Stage, ...]:
-    """The stages of a model over sequences of so many lanes, in forward order, the head last."""
+    """The stages of a model over sequences of so many lanes, in forward order, the head last.
+
+    Of weights outside `learnt` no gradients are computed, and nothing is kept for them.
+    """
     count = decoder.config.layers
     found = []
     for start in range(0, count, layers_per_stage):
@@ -84,23 +88,35 @@ def stages_of(
         body = decoder.body(layers, lanes=lanes, cached=0, precision=precision)
         graph = Graph(body.inputs, {"hidden": body.outputs["hidden"]})
         last = f"-{layers[-1]}" if len(layers) > 1 else ""
-        found.append(derived(f"layers.{start}{last}", graph, takes="x"))
+        found.append(derived(f"layers.{start}{last}", graph, takes="x", learnt=learnt))
     head = decoder.head(lanes=lanes, precision=head_precision)
-    return (*found, derived("head", head, takes="hidden"))
+    return (*found, derived("head", head, takes="hidden", learnt=learnt))
 
 
-def derived(name: str, graph: Graph, *, takes: str) -> Stage:
+def derived(name: str, graph: Graph, *, takes: str, learnt: Collection[str] | None = None) -> Stage:
     """The stage of a forward kernel, whose outputs are all learnt from."""
     gives = tuple(graph.outputs)
     outputs = {*graph.outputs.values()}
     products = [n for n in graph.nodes if isinstance(n.op, Conv1x1) and n not in outputs]
     save = {f"keep_{i:02d}": node for i, node in enumerate(products)}
     made = backward(graph, of=gives, wrt=(takes,), save=save)
-    way_back, same = _without_echoes(made.graph)
-    pairs = tuple(replace(pair, dy=same.get(pair.dy, pair.dy)) for pair in made.pairs)
+    asked = labels_of(graph) if learnt is None else learnt
+    wanted = [pair for pair in made.pairs if pair.weight in asked]
+    needed = {f"d_{takes}", *(f"d_{label}" for label in asked), *(pair.dy for pair in wanted)}
+    way_back, same = _without_echoes(_only(made.graph, needed))
+    pairs = tuple(replace(pair, dy=same.get(pair.dy, pair.dy)) for pair in wanted)
     read = {*gives, *way_back.inputs, *(pair.x for pair in pairs)}
     there = {port: node for port, node in made.forward.outputs.items() if port in read}
     return Stage(name, takes, gives, Graph(graph.inputs, there), way_back, pairs)
+
+
+def _only(graph: Graph, names: Collection[str]) -> Graph:
+    """The graph with these outputs alone, and the inputs that they are made of."""
+    left = {name: node for name, node in graph.outputs.items() if name in names}
+    if len(left) == len(graph.outputs):
+        return graph
+    read = set(Graph(graph.inputs, left).nodes)
+    return Graph({name: node for name, node in graph.inputs.items() if node in read}, left)
 
 
 def _without_echoes(graph: Graph) -> tuple[Graph, Mapping[str, str]]:

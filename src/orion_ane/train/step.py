@@ -96,7 +96,7 @@ class Trainer:
         updates: how new weights reach the device.
         host: where the head runs in fp32; None is the device itself.
         peers: the other processes that learn with it; None is none.
-        options: what else `Network` takes.
+        options: what else `Network` takes; with `frozen` tensors, only the others are learnt.
 
     Raises:
         ConfigError: a setting that means nothing, or tensors that are not the model's.
@@ -121,7 +121,8 @@ class Trainer:
             self.state = start
         else:
             self.state = State.fresh(start, loss_scale=recipe.loss_scale)
-        want_model(decoder, self.state.masters)
+        frozen = options.get("frozen") or {}
+        want_model(decoder, {**frozen, **self.state.masters})
         self.decoder, self.recipe = decoder, recipe
         self.updates = make_updates(updates, device) if isinstance(updates, str) else updates
         # Programs are built from the masters, so that a resumed run cannot have old ones.

@@ -84,6 +84,26 @@ def test_every_gradient_is_autograds(config, layers_per_stage, cpu, rng):
             assert distance(array, want[name]) < FP32_SUMS, name
 
 
+@pytest.mark.parametrize("config", [tiny_llama(), tiny_llama(tied=False), tiny_gpt2()])
+@pytest.mark.parametrize("device", ["cpu", "emulator"])
+def test_some_tensors_alone_can_be_learnt(config, device, cpu, rng):
+    """Their gradients are what they are when all are learnt, and no other is there."""
+    tensors, batch = random_tensors(config, rng), some_rows(config, rng, 2)
+    host = None if device == "cpu" else cpu
+    made = cpu if device == "cpu" else orion_ane.backend(device, threads=1)
+    whole, _ = gradients(config, tensors, [batch], made, host=host, scale=16.0)
+    names = [n for n in tensors if n.startswith("layers.1.") and n[-1] in "qnmg"]
+    for own in (names, [next(iter(tensors))]):
+        some = {name: tensors[name] for name in own}
+        frozen = {name: array for name, array in tensors.items() if name not in own}
+        found, _ = gradients(config, some, [batch], made, host=host, scale=16.0, frozen=frozen)
+        assert found.arrays.keys() == set(own)
+        assert found.loss == pytest.approx(whole.loss, rel=1e-6)
+        for name, array in found.arrays.items():
+            assert distance(array, whole.arrays[name].astype(np.float64)) < FP32_SUMS, name
+    assert len(names) >= 2
+
+
 def test_accumulation_weighs_by_tokens_D01(cpu, rng):
     """Three microbatches of unequal numbers of targets are the one batch of all rows."""
     config = tiny_llama()

@@ -64,6 +64,8 @@ def test_where_nothing_flows_a_scale_stays():
     assert chosen(4.0, Extent(0.0, 0.0)) == 4.0
     assert chosen(4.0, Extent(1.0, 0.0)) == 4.0 * SUMS / ROOM  # every product is lost
     assert chosen(1.0, Extent(math.inf, 1.0)) == scales.LEAST
+    assert chosen(4.0, Extent(1.0, math.inf)) == 4.0  # nothing is learnt: it has only to fit
+    assert chosen(4.0, Extent(2.0**13, math.inf)) == 1.0
 
 
 @pytest.mark.parametrize(

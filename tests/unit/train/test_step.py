@@ -225,6 +225,35 @@ def test_a_device_that_keeps_its_weights_is_not_trained_on_by_reload(cpu, rng):
         Trainer(decoder_of(config), tensors, device, recipe(), seq=LANES, updates="reload")
 
 
+def test_what_is_frozen_stays_and_its_programs_are_not_loaded_again(cpu, rng):
+    config = tiny_llama(tied=False)
+    tensors = random_tensors(config, rng)
+    learnt = {"layers.1.wq", "layers.1.attn_norm", "norm"}
+    frozen = {n: a for n, a in tensors.items() if n not in learnt}
+    device = orion_ane.backend("emulator", threads=1)
+    run = Trainer(
+        decoder_of(config),
+        {n: tensors[n] for n in learnt},
+        device,
+        recipe(loss_scale=16.0),
+        seq=LANES,
+        updates="donor",
+        host=cpu,
+        frozen=frozen,
+    )
+    before = {n: a.copy() for n, a in tensors.items()}
+    batch = rows(config, rng)
+    losses = [run.step([batch]).loss for _ in range(4)]
+    assert losses[-1] < losses[0]
+    assert run.state.masters.keys() == run.state.moments.keys() == learnt
+    assert all(not np.array_equal(a, before[n]) for n, a in run.state.masters.items())
+    assert all(np.array_equal(a, before[n]) for n, a in frozen.items())
+    assert device.loads == 4 * 2 + 1  # of layer 1, there and back, and the canary
+    del frozen["layers.0.wq"]
+    with pytest.raises(ConfigError, match=r"tensor layers\.0\.wq: not the model's"):
+        Trainer(decoder_of(config), run.state, device, recipe(), seq=LANES, frozen=frozen)
+
+
 def test_tensors_of_another_model_are_named(cpu, rng):
     tensors = random_tensors(tiny_llama(), rng)
     with pytest.raises(ConfigError, match="tensor head: not the model's: want"):
