@@ -97,6 +97,33 @@ def _result_for(value: Any, of: Any) -> Any:  # noqa: ARG001 - numba passes what
     return lambda value, of: half_of(np.float32(_away(value, CEILING)))  # noqa: ARG005 - likewise
 
 
+# numba's own sums, maxima and fills of arrays take seconds to compile
+
+
+@compiled(is_part=True)
+def _largest(x: Array) -> Any:
+    top = x[0]
+    for i in range(x.shape[0]):
+        top = x[i] if (x[i] > top) | (x[i] != x[i]) else top
+    return top
+
+
+@compiled(is_part=True)
+def _farthest(x: Array) -> Any:
+    """The largest magnitude."""
+    top = abs(x[0])
+    for i in range(x.shape[0]):
+        size = abs(x[i])
+        top = size if (size > top) | (size != size) else top  # noqa: PLR0124 - NaN stays
+    return top
+
+
+@compiled(is_part=True)
+def _fill(x: Array, value: Any) -> None:
+    for i in range(x.shape[0]):
+        x[i] = value
+
+
 class Left(NamedTuple):
     """A left side w [O,K], and what `measure` says of it."""
 
@@ -130,10 +157,13 @@ def measure(left: Left) -> None:
     inner, parts = w.shape[1], reach.shape[1]
     for o in range(w.shape[0]):
         bound[o, 1] = measure_row(w, o * inner, inner, reach, o * parts)
-        bound[o, 0] = reach[o].sum()
+        total = np.float32(0)
+        for part in range(parts):
+            total += reach[o, part]
+        bound[o, 0] = total
         odd[o] = not bound[o, 0] < inf
         if odd[o]:
-            reach[o] = 0
+            _fill(reach[o], np.float32(0))
             for k in range(inner):
                 if _is_finite(w[o, k]):
                     reach[o, k // DEPTH] += abs(value_of(w[o, k]))
@@ -157,7 +187,7 @@ def _columns(x: Array, longest: Any) -> Any:
                 peak[s] = max(peak[s], abs(value_of(x[s, k])) * SLACK)
             else:
                 odd[s] = True
-    is_near = longest * peak.max() + inner * ROOM < SINGLE_WINDOW
+    is_near = longest * _largest(peak) + inner * ROOM < SINGLE_WINDOW
     double = np.zeros((2, 0 if is_near else columns, padded))
     for s in range(double.shape[1]):
         at = s * padded
@@ -220,13 +250,14 @@ def pack_panels(panels: Panels, begin: int, end: int) -> None:
     for p in range(begin, end):
         first, width = p * PANEL, min(PANEL, columns - p * PANEL)
         for part in range(top.shape[1]):
-            largest[:] = 0
+            _fill(largest, np.uint16(0))
             ks = range(part * DEPTH, min((part + 1) * DEPTH, inner))
             for k in ks:
                 at = (p * inner + k) * PANEL
                 _pack_line(x[k, first : first + width], packed[at : at + width], largest)
-            top[p, part] = value_of(largest.max())
-            if _is_finite(largest.max()):
+            highest = _largest(largest)
+            top[p, part] = value_of(highest)
+            if _is_finite(highest):
                 continue
             top[p, part] = 0
             for k in ks:
@@ -257,7 +288,10 @@ def wide_rows(
         last = min(first + size, panels)
         for o in range(begin * ROWS, min(end * ROWS, w.shape[0]), ROWS):
             rows = min(ROWS, w.shape[0] - o)
-            c[:], path[:], is_far[:] = 0.0, 0.0, False
+            _fill(path, 0.0)
+            _fill(is_far, False)
+            for p in range(size):
+                _fill(c[p], 0.0)
             for part in range(parts):
                 k = part * DEPTH
                 n = min(DEPTH, inner - k)
@@ -271,7 +305,7 @@ def wide_rows(
                     length = reach * right.top[p, part] + n * ROOM
                     path[p - first] += length
                     if not path[p - first] < limit:  # as the crow flies it may be less
-                        path[p - first] = np.abs(c[p - first]).max() + length
+                        path[p - first] = _farthest(c[p - first]) + length
                         is_far[p - first] |= not path[p - first] < limit
                     if length < SINGLE_WINDOW:
                         tile_32(single, 0, t_at, right.packed, x_at, n, c, at)
