@@ -121,7 +121,7 @@ class _Cache(FunctionCache):
 @cache
 def _tell() -> None:
     """Say once in a process what takes so long."""
-    _log.warning("compiling loops, once for this machine: up to a minute")
+    _log.warning("compiling loops, once for this machine: some ten seconds")
 
 
 class _Listener(event.Listener):
