@@ -142,6 +142,7 @@ class Network:
         *,
         scale: float | Mapping[str, float] = 1.0,
         timings: Timings | None = None,
+        into: Mapping[str, Array] | None = None,
     ) -> Gradients:
         """The sums of losses and gradients over every row of every batch.
 
@@ -151,6 +152,8 @@ class Network:
             scale: multiplies what flows back through a stage, and is taken out again in fp32: of
                 each by its name, or of all on the device.
             timings: to which the time is added.
+            into: the arrays of an earlier step, to be written over: new memory takes longer to get
+                than to fill.
 
         Raises:
             DataError: a row of another length, or an id outside the vocabulary.
@@ -158,13 +161,24 @@ class Network:
         """
         self._want_fresh(masters)
         spent = timings or Timings()
-        total = Gradients(zeros(masters))
+        total = Gradients(self._cleared(into, masters))
         scales = scale if isinstance(scale, Mapping) else self._even(scale)
         for batch in batches:
             self._check(batch)
             for ids, targets in zip(batch.ids, batch.targets, strict=True):
                 self._row(ids, targets, masters, total, scales, spent)
         return total
+
+    def _cleared(
+        self, into: Mapping[str, Array] | None, masters: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """A zero for every tensor, in the memory of `into` where there is one."""
+        if into is None:
+            return zeros(masters)
+        arrays = {name: into[name] for name in masters}
+        each = list(arrays.values())
+        self.threads.each(lambda i: each[i].fill(0), range(len(each)))
+        return arrays
 
     def loss(self, batches: Iterable[Batch], masters: Mapping[str, Array]) -> Gradients:
         """The sum of losses alone, nothing learnt: `arrays` is empty."""

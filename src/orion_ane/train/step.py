@@ -128,6 +128,7 @@ class Trainer:
         # Programs are built from the masters, so that a resumed run cannot have old ones.
         masters = self.state.masters
         self.network = Network(decoder, masters, self.updates, host=host, lanes=seq, **options)
+        self._sums: dict[str, Array] | None = None  # the last step's, whose memory the next takes
 
     def step(self, batches: Sequence[Batch]) -> Report:
         """Learn from the microbatches of one step, which all targets together weigh (case D01).
@@ -140,7 +141,10 @@ class Trainer:
         _want_whole(state)
         lr, scales = self.recipe.schedule(state.step), self._scales(batches)
         used = {name: scales.get(name, state.loss_scale) for name in self.network.half_stages}
-        found = self.network.gradients(batches, state.masters, scale=used, timings=timings)
+        found = self.network.gradients(
+            batches, state.masters, scale=used, timings=timings, into=self._sums
+        )
+        self._sums = found.arrays
         with timings.of("exchange_ms"):
             self.peers.total(found, state)
         with timings.of("optimizer_ms"), self.network.threads.running():

@@ -121,6 +121,20 @@ def test_accumulation_weighs_by_tokens_D01(cpu, rng):
         assert distance(array, want[name]) < FP32_SUMS
 
 
+def test_memory_of_an_earlier_step_does_not_show_in_the_next(cpu, rng):
+    config = tiny_llama()
+    tensors, batch = random_tensors(config, rng), some_rows(config, rng)
+    way = updates("auto", cpu, verify=False)
+    network = Network(decoder_of(config), tensors, way, host=None, lanes=LANES)
+    fresh = network.gradients([batch], tensors)
+    used = {name: np.full_like(array, np.nan) for name, array in fresh.arrays.items()}
+    again = network.gradients([batch], tensors, into=used)
+    network.close()
+    for name, array in again.arrays.items():
+        assert array is used[name]
+        np.testing.assert_array_equal(array, fresh.arrays[name])
+
+
 def test_rows_without_a_target_teach_nothing_D05(cpu, rng):
     config = tiny_gpt2()
     tensors, batch = random_tensors(config, rng), some_rows(config, rng)
