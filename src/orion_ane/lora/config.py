@@ -59,7 +59,7 @@ class AdapterConfig:
 
     def rank_of(self, path: str) -> int:
         """The rank of a module."""
-        return _by_pattern(self.rank_pattern, path, self.rank)
+        return int(_by_pattern(self.rank_pattern, path, self.rank))
 
     def scale_of(self, path: str, rank: int) -> float:
         """What B A x is multiplied by."""

@@ -1,0 +1,174 @@
+"""Adapters against PEFT itself: its folders read here, and ours read there."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from oracles import oracle
+
+import orion_ane
+from orion_ane.errors import ConfigError
+from orion_ane.lora.adapter import merged
+from orion_ane.lora.files import load_adapter, save_adapter
+from orion_ane.models.weights import load_checkpoint
+from orion_ane.models.weights.export import export
+
+ALIKE = 1e-4  # logits in fp32
+
+torch = oracle("torch")
+transformers = oracle("transformers")
+peft = oracle("peft")
+
+IDS = [5, 17, 3, 60, 42, 8, 9, 1, 33]
+LLAMA = {
+    "two": {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]},
+    "all": {"r": 3, "lora_alpha": 16, "target_modules": "all-linear"},
+    "stabilised": {"r": 9, "lora_alpha": 16, "use_rslora": True, "target_modules": ["o_proj"]},
+    "regex": {"r": 2, "target_modules": r".*layers\.[02]\.(self_attn\.k_proj|mlp\.down_proj)"},
+    "patterns": {
+        "r": 8,
+        "lora_alpha": 16,
+        "target_modules": ["up_proj", "gate_proj", "q_proj"],
+        "rank_pattern": {"layers.1.mlp.up_proj": 12, "q_proj": 1},
+        "alpha_pattern": {r"layers\.[12]\.mlp\.gate_proj": 128},
+    },
+    "layers": {"r": 4, "target_modules": ["q_proj", "o_proj"], "layers_to_transform": [1, 2]},
+    "without": {"r": 4, "target_modules": ["q_proj", "o_proj"], "exclude_modules": r".*\.1\..*"},
+    "head": {"r": 5, "target_modules": ["lm_head", "v_proj"]},
+    "tables": {
+        "r": 2,
+        "target_modules": ["v_proj"],
+        "modules_to_save": ["lm_head", "embed_tokens"],
+    },
+    "head alone": {"r": 2, "target_modules": ["v_proj"], "modules_to_save": ["lm_head"]},
+}
+GPT2 = {
+    "fused": {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True},
+    "all": {"r": 4, "target_modules": "all-linear", "fan_in_fan_out": True},
+    "inner": {"r": 4, "target_modules": ["attn.c_proj", "c_fc"], "fan_in_fan_out": True},
+    "head": {"r": 4, "target_modules": ["c_attn", "lm_head"], "fan_in_fan_out": True},
+}
+CASES = [("llama", name) for name in LLAMA] + [("gpt2", name) for name in GPT2]
+
+
+def llama():
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            hidden_size=48,
+            intermediate_size=88,
+            num_hidden_layers=3,
+            num_attention_heads=6,
+            num_key_value_heads=2,
+            vocab_size=211,
+            max_position_embeddings=64,
+            tie_word_embeddings=True,
+            initializer_range=0.2,
+        )
+    )
+
+
+def gpt2():
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            n_embd=32, n_layer=2, n_head=4, vocab_size=97, n_positions=64, initializer_range=0.2
+        )
+    )
+
+
+def adapted(base, settings):
+    """A model of theirs with an adapter whose every number counts."""
+    config = peft.LoraConfig(task_type="CAUSAL_LM", **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about tied tables that are saved
+        model = peft.get_peft_model(base, config).eval()
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if "lora_" in name:
+                tensor.normal_(0, 0.2)
+            elif "modules_to_save" in name:
+                tensor.add_(torch.randn_like(tensor) * 0.1)
+    return model
+
+
+def saved(model, folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.save_pretrained(folder, save_embedding_layers=False)
+
+
+def logits_of(model):
+    with torch.no_grad():
+        return model(torch.tensor([IDS])).logits[0].numpy()
+
+
+@pytest.fixture(scope="module", params=CASES, ids=" ".join)
+def pair(request, tmp_path_factory):
+    """Folders of a model and of an adapter, and the logits of both together."""
+    family, name = request.param
+    tmp_path = tmp_path_factory.mktemp("pair")
+    torch.manual_seed(7)
+    base, settings = (llama(), LLAMA[name]) if family == "llama" else (gpt2(), GPT2[name])
+    base.save_pretrained(tmp_path / "base")
+    model = adapted(base, settings)
+    saved(model, tmp_path / "adapter")
+    return tmp_path / "base", tmp_path / "adapter", logits_of(model)
+
+
+def theirs_again(base, folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = transformers.AutoModelForCausalLM.from_pretrained(base)
+        return peft.PeftModel.from_pretrained(model, folder).eval()
+
+
+def test_an_adapter_of_theirs_computes_what_it_does_there(pair):
+    base, folder, want = pair
+    with orion_ane.load(str(base), device="cpu", threads=1) as model:
+        alone = model.logits(IDS)
+        model.set_adapter(model.load_adapter(folder))
+        found = model.logits(IDS)
+        assert np.abs(found - want).max() <= ALIKE * np.abs(want).max()
+        assert np.abs(found - alone).max() > 0.1
+        assert (model.logits(IDS, adapter=None) == alone).all()
+
+
+def test_what_is_written_here_is_read_there(pair, tmp_path):
+    base, folder, want = pair
+    adapter = load_adapter(folder, load_checkpoint(base).config)
+    save_adapter(tmp_path / "ours", adapter)
+    found = logits_of(theirs_again(base, tmp_path / "ours"))
+    assert np.abs(found - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def test_a_fused_model_has_the_logits_of_both(pair, tmp_path):
+    base, folder, want = pair
+    checkpoint = load_checkpoint(base)
+    adapter = load_adapter(folder, checkpoint.config)
+    if checkpoint.config.family == "gpt2" and "lm_head" in adapter.matrices:
+        with pytest.raises(ConfigError, match="head"):
+            merged(adapter, checkpoint.tensors)
+        return
+    config, tensors = merged(adapter, checkpoint.tensors)
+    export(tmp_path / "fused", config, tensors)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "fused")
+    assert np.abs(logits_of(model.eval()) - want).max() <= ALIKE * np.abs(want).max()
+
+
+def test_a_config_that_it_cannot_honour_is_refused_by_name(tmp_path):
+    torch.manual_seed(7)
+    base = gpt2()
+    base.save_pretrained(tmp_path / "base")
+    saved(adapted(base, GPT2["fused"]), tmp_path / "adapter")
+    config = load_checkpoint(tmp_path / "base").config
+    path = tmp_path / "adapter" / "adapter_config.json"
+    document = json.loads(path.read_text())
+    for name, value in (("use_dora", True), ("bias", "all"), ("foobar", 3)):
+        path.write_text(json.dumps(document | {name: value}))
+        with pytest.raises(ConfigError, match=name):
+            load_adapter(path.parent, config)
+    path.write_text(json.dumps(document | {"foobar": None}))
+    (note,) = load_adapter(path.parent, config).notes
+    assert "foobar" in note
