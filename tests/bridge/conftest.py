@@ -40,10 +40,9 @@ def drifted(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def workers(stand_in, monkeypatch, tmp_path) -> Iterator[None]:
-    """Workers of this test find the stand-in, which computes on the emulator."""
+    """Workers of this test find the stand-in, and evaluate programs op by op."""
     monkeypatch.setenv("ORION_ANE_LIBRARIES", str(stand_in))
     monkeypatch.setenv("STANDIN_DEVICE", "emulated_engine")
-    monkeypatch.setenv("STANDIN_TARGET", "strict")
     monkeypatch.setenv("STANDIN_STRICT", "1")
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.setenv("TMPDIR", str(tmp_path))

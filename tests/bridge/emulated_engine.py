@@ -1,23 +1,28 @@
-"""The arithmetic of the stand-in: the emulator, asked for by the library itself when it starts.
+"""The arithmetic of the stand-in, which the library itself asks for when it starts.
 
-`STANDIN_TARGET` names the target it is; `STANDIN_SWITCHES` is `name=number,…` for the library's own
-switches, which `STANDIN_ONCE` lets hold in the first process alone: a file that it makes.
+`STANDIN_TARGET` names the target that it is, as the emulator has it; without one, programs are
+evaluated op by op, which needs no compiled loops and starts at once.  `STANDIN_SWITCHES` is
+`name=number,…` for the library's own switches, which `STANDIN_ONCE` lets hold in the first process
+alone: a file that it makes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from orion_ane.errors import OrionError
-from orion_ane.mil.parse import parse
+from orion_ane.mil.parse import parse, parse_graph
 from orion_ane.mil.program import Port, Program
-from orion_ane.ops import Weight
-from orion_ane.runtime.backends.emulator import Emulator
+from orion_ane.mil.stored import stored
+from orion_ane.ops import Weight, evaluate
+
+if TYPE_CHECKING:
+    from orion_ane.runtime.backends.emulator import Emulator
 
 COMPILE = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
 EVALUATE = ctypes.CFUNCTYPE(
@@ -51,10 +56,30 @@ def program_of(directory: Path) -> Program:
     return Program(text, files, inputs, outputs)
 
 
+class Plain:
+    """A device without limits that takes its time."""
+
+    def compile(self, program: Program) -> PlainProgram:
+        return PlainProgram(program)
+
+
+class PlainProgram:
+    def __init__(self, program: Program) -> None:
+        self.program, self.graph = program, parse_graph(program.text)
+        nodes = (node.op for node in self.graph.nodes if isinstance(node.op, Weight))
+        self.weights = {weight.label: stored(weight, program.weights) for weight in nodes}
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return evaluate(self.graph, inputs, self.weights)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class Engine:
     """What the library calls."""
 
-    def __init__(self, emulator: Emulator) -> None:
+    def __init__(self, emulator: Plain | Emulator) -> None:
         self.emulator = emulator
         self.loaded: dict[int, object] = {}
         self.count = 0
@@ -122,9 +147,7 @@ def switch(**values: int) -> None:
 def start() -> None:
     """Be the device of this process."""
     global ENGINE  # noqa: PLW0603 - the library keeps pointers to it
-    name = os.environ.get("STANDIN_TARGET", "")
-    emulator = Emulator(target=name or None, checks=False, threads=1, clock=lambda: 0.0)
-    ENGINE = Engine(emulator)
+    ENGINE = Engine(device_of(os.environ.get("STANDIN_TARGET", "")))
     use(ENGINE)
     once = os.environ.get("STANDIN_ONCE")
     if once and Path(once).exists():
@@ -133,7 +156,15 @@ def start() -> None:
         Path(once).touch()
     words = os.environ.get("STANDIN_SWITCHES", "")
     switch(**{k: int(v) for k, v in (word.split("=") for word in words.split(",") if word)})
-    print("the stand-in computes on the emulator", file=sys.stderr)
+
+
+def device_of(target: str) -> Plain | Emulator:
+    if not target:
+        return Plain()
+    from orion_ane.runtime.backends.emulator import Emulator
+
+    found = None if target == "none" else target
+    return Emulator(target=found, checks=False, threads=1, clock=lambda: 0.0)
 
 
 ENGINE: Engine | None = None

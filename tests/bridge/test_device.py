@@ -18,7 +18,6 @@ from programs import OF, answer, feed, scaled
 
 from orion_ane.errors import BackendError
 from orion_ane.mil import Program
-from orion_ane.runtime.backends.emulator import Emulator
 from orion_ane.runtime.backends.neural_engine import signatures as call
 from orion_ane.runtime.backends.neural_engine.device import Device, Model
 from orion_ane.runtime.backends.neural_engine.libraries import libraries
@@ -33,8 +32,7 @@ def here(workers) -> None:
 def device(monkeypatch) -> Iterator[Device]:
     monkeypatch.delenv("STANDIN_DEVICE")
     made = Device()
-    emulator = Emulator(target="strict", checks=False, threads=1, clock=lambda: 0.0)
-    engine = emulated_engine.Engine(emulator)
+    engine = emulated_engine.Engine(emulated_engine.Plain())
     library = emulated_engine.library()
     library.standin_reset()
     emulated_engine.use(engine)
@@ -207,13 +205,13 @@ def test_a_surface_is_touched_under_its_lock_alone(device):
 
 def test_other_threads_go_on_while_the_device_works(device, spooled, monkeypatch):
     model, ticks = ready(device, spooled, 2), []
-    original = Emulator.compile
+    original = emulated_engine.Plain.compile
 
     def slow(self, program):
         time.sleep(0.3)
         return original(self, program)
 
-    monkeypatch.setattr(Emulator, "compile", slow)
+    monkeypatch.setattr(emulated_engine.Plain, "compile", slow)
     other = spooled(device, scaled(4))
     thread = threading.Thread(target=other.compile)
     thread.start()

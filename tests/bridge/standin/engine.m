@@ -31,10 +31,14 @@ extern void CFRelease(const void *);
  * donor's plan: those of before, those in the directory, or the load is refused. */
 enum { OLD, NEW, REFUSED };
 
-static struct {
+typedef struct {
     long reload, reload_after_purge, donor, programs, are_compiles, /* else loaded ones are counted */
         fail_compiles, fail_loads, without_error, crash, raise, hang, silent, is_virtual;
-} now, usual = {.reload = OLD, .reload_after_purge = OLD, .donor = NEW, .programs = 119};
+} Switches;
+
+#define USUAL {.reload = OLD, .reload_after_purge = OLD, .donor = NEW, .programs = 119}
+static const Switches usual = USUAL;
+static Switches now = USUAL;
 
 static long compiles, loaded, evaluations;
 
@@ -262,10 +266,7 @@ static NSMutableDictionary *kept; /* by identifier: what the daemon keeps of com
 @implementation _ANEInMemoryModel
 + (void)initialize
 {
-    if (!kept) {
-        kept = [NSMutableDictionary new];
-        now = usual;
-    }
+    if (!kept) kept = [NSMutableDictionary new];
 }
 + (id)inMemoryModelWithDescriptor:(id)of
 {

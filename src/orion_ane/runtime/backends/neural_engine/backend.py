@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -64,6 +65,9 @@ class LoadedProgram:
     def __init__(self, device: NeuralEngine, entry: _Entry) -> None:
         self.device, self._entry = device, entry
         self._is_open = True
+        # Nobody holds it any more: it is unloaded when the device is asked for something next.
+        self._end = weakref.finalize(self, device.drop, entry)
+        self._end.atexit = False
 
     @property
     def program(self) -> Program:
@@ -107,12 +111,35 @@ class LoadedProgram:
         """Unload; a second call does nothing."""
         if self._is_open:
             self._is_open = False
+            self._end.detach()
             self.device.close_program(self._entry)
             self.device.budget_unload(self)
 
     def _want_open(self) -> None:
         if not self._is_open:
             raise BackendError("program", "is closed", hint="compile it again")
+
+
+class LoadedPlan:
+    """A plan that the worker keeps: one message a run, whatever it does.
+
+    Its programs have to stay loaded; a new worker gets it too.
+    """
+
+    def __init__(self, device: NeuralEngine, number: int, steps: Sequence[Step], room: int) -> None:
+        self.number, self.steps, self.room = number, tuple(steps), room
+        self._device = device
+
+    def run(self, given: Mapping[int, Array]) -> list[bytes]:
+        """What its `Read` steps take out, in their order.
+
+        Args:
+            given: arrays by their place in the shared block, where `Write` steps look for them.
+
+        Raises:
+            BackendError: a program is not loaded any more, or the device failed.
+        """
+        return self._device.done(self, given)
 
 
 class NeuralEngine:
@@ -150,6 +177,8 @@ class NeuralEngine:
         self._budget = None if self.target is None else Budget(self.target, clock)
         self._lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
+        self._plans: list[LoadedPlan] = []
+        self._dropped: deque[_Entry] = deque()
         self._users: Counter[str] = Counter()
         self._count = self._compiles = self._loads = self._used = 0
         self.respawns = self.bytes_copied = 0
@@ -171,6 +200,12 @@ class NeuralEngine:
         self._start()
         for entry in self._entries.values():
             self._used = self._sent("compile", entry)["compiles"]
+        for plan in self._plans:
+            self._tell(plan)
+
+    def _tell(self, plan: LoadedPlan) -> None:
+        self._make_room(plan.room)
+        self._process.ask("plan", plan=plan.number, steps=document_of(plan.steps))
 
     def _sent(self, op: str, entry: _Entry, **more: Any) -> dict[str, Any]:
         """The answer to a program that the worker is to load."""
@@ -244,6 +279,7 @@ class NeuralEngine:
         if self.target is not None:
             want_kept(program, self.target)
         with self._lock, self._compiling() as take:
+            self._clear()
             if self._used >= self._compiles_each:
                 self._respawn(f"the worker has compiled {self._used} programs")
             entry = self._entry(program)
@@ -263,6 +299,7 @@ class NeuralEngine:
             hint = "compile it: only weights may differ"
             raise BackendError("donor", "has another text than the program", hint=hint)
         with self._lock, self._loading() as take:
+            self._clear()
             entry = self._entry(program)
             self._loaded("load", entry, donor=donor.number)
             self._loads += 1
@@ -326,23 +363,57 @@ class NeuralEngine:
 
     def evaluated(self, entry: _Entry, surfaces: Sequence[Array]) -> list[Array]:
         """The outputs' surfaces of those of the inputs."""
+        starts = (start for start, _ in entry.spans)
+        given = dict(zip(starts, surfaces, strict=False))
         with self._lock:
-            try:
-                self._gone(entry, surfaces)
-            except WorkerLostError as lost:
-                self._respawn(lost)
-                if not lost.may_repeat:
-                    raise
-                self._gone(entry, surfaces)  # the new worker's block is empty
+            self._gone(entry.number, given)
             self.bytes_copied += 2 * sum(size for _, size in entry.spans)
             spans = entry.spans[len(surfaces) :]
             ports = entry.program.outputs
             return [self._array(p, span) for p, span in zip(ports, spans, strict=True)]
 
-    def _gone(self, entry: _Entry, surfaces: Sequence[Array]) -> None:
-        for array, (start, size) in zip(surfaces, entry.spans, strict=False):
-            self._block[start : start + size] = _bytes(array)
-        self._process.ask("go", plan=entry.number)
+    def plan(self, steps: Sequence[Step], *, room: int) -> LoadedPlan:
+        """A plan of steps on loaded programs.
+
+        Args:
+            steps: what is done, in order.
+            room: bytes of the shared block that they name.
+        """
+        with self._lock:
+            self._count += 1
+            made = LoadedPlan(self, self._count, steps, room)
+            self._tell(made)
+            self._plans.append(made)
+        return made
+
+    def done(self, plan: LoadedPlan, given: Mapping[int, Array]) -> list[bytes]:
+        """What a plan takes out."""
+        reads = [step for step in plan.steps if isinstance(step, Read)]
+        writes = [step for step in plan.steps if isinstance(step, Write)]
+        with self._lock:
+            self._gone(plan.number, given)
+            self.bytes_copied += 2 * sum(step.size for step in (*reads, *writes))
+            return [bytes(self._block[step.start : step.start + step.size]) for step in reads]
+
+    def _gone(self, plan: int, given: Mapping[int, Array]) -> None:
+        """Do a plan; once more where the worker died of something else.
+
+        Raises:
+            WorkerLostError: the same would happen again, or did.
+            BackendError: the device fails.
+        """
+        try:
+            self._went(plan, given)
+        except WorkerLostError as lost:
+            self._respawn(lost)
+            if not lost.may_repeat:
+                raise
+            self._went(plan, given)
+
+    def _went(self, plan: int, given: Mapping[int, Array]) -> None:
+        for start, array in given.items():
+            self._block[start : start + array.nbytes] = _bytes(array)
+        self._process.ask("go", plan=plan)
 
     def _array(self, port: Port, span: tuple[int, int]) -> Array:
         start, size = span
@@ -362,6 +433,14 @@ class NeuralEngine:
                 raise
             self._let_go(entry.program)
             entry.program = renewed
+
+    def drop(self, entry: _Entry) -> None:
+        """Unload a program later: a finalizer may run in the middle of anything."""
+        self._dropped.append(entry)
+
+    def _clear(self) -> None:
+        while self._dropped:
+            self.close_program(self._dropped.popleft())
 
     def close_program(self, entry: _Entry) -> None:
         """Unload a program."""

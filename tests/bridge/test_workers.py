@@ -1,0 +1,272 @@
+"""Device `ane` through its worker: what kills it, and what comes after."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from programs import answer, feed, scaled
+
+from orion_ane.ane.targets import TARGETS
+from orion_ane.errors import BackendError, BudgetError, LimitError, MilError
+from orion_ane.mil import Program
+from orion_ane.runtime import backend
+from orion_ane.runtime.backends.neural_engine.backend import NeuralEngine
+from orion_ane.runtime.backends.neural_engine.machine import probe_file
+from orion_ane.runtime.backends.neural_engine.plan import Add, Copy, Place, Read, Run, Write
+
+
+@pytest.fixture(autouse=True)
+def here(workers) -> None:
+    """Workers find the stand-in."""
+
+
+@pytest.fixture
+def engine() -> Iterator[NeuralEngine]:
+    made = NeuralEngine()
+    yield made
+    made.close()
+
+
+def assert_runs(loaded, by: float, seed: int = 0) -> None:
+    fed = feed(seed)
+    np.testing.assert_array_equal(loaded.run(fed)["y"], answer(by, fed))
+
+
+def test_programs_run_as_they_mean(engine):
+    loaded = engine.compile(scaled(3))
+    for seed in range(3):
+        assert_runs(loaded, 3, seed)
+    assert (engine.compiles, engine.loads, engine.respawns) == (1, 0, 0)
+
+
+def test_one_run_is_one_round_trip_and_copies_its_ports_twice(engine):
+    """Into the file that both map and from there to the surface, and back."""
+    loaded, fed = engine.compile(scaled(3)), feed()
+    trips, copied = engine.round_trips, engine.bytes_copied
+    loaded.run(fed)
+    assert engine.round_trips - trips == 1
+    assert engine.bytes_copied - copied == 2 * 3 * fed["x"].nbytes
+
+
+def test_donor_and_reload_are_the_devices(engine):
+    donor = engine.compile(scaled(2))
+    loaded = engine.load(scaled(3), donor=donor)
+    assert_runs(loaded, 3)
+    assert_runs(donor, 2)
+    donor.reload(scaled(5).weights)
+    assert_runs(donor, 2)  # strict keeps old weights on reload
+    assert (engine.compiles, engine.loads) == (1, 1)
+
+
+def test_a_device_that_takes_new_weights_on_reload_runs_with_them(monkeypatch):
+    monkeypatch.setenv("STANDIN_SWITCHES", "reload=1")
+    engine = NeuralEngine()
+    loaded = engine.compile(scaled(2))
+    loaded.reload(scaled(5).weights)
+    assert_runs(loaded, 5)
+    engine.close()
+
+
+def test_what_breaks_a_limit_never_reaches_the_device(engine):
+    text = scaled(2).text.replace("mul", "rsqrt", 1)
+    with pytest.raises((LimitError, MilError)):
+        engine.compile(Program(text, scaled(2).weights, scaled(2).inputs, scaled(2).outputs))
+    assert engine.round_trips == 0
+
+
+# What ends a worker
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
+def test_a_worker_that_dies_between_runs_is_replaced_without_a_word_to_the_caller(engine, name):
+    first, second = engine.compile(scaled(2)), engine.compile(scaled(3))
+    by_donor = engine.load(scaled(7), donor=second)
+    second.close()
+    os.kill(engine.worker, getattr(signal, name))
+    assert_runs(by_donor, 7)
+    assert_runs(first, 2)
+    assert engine.respawns == 1
+
+
+def test_a_worker_that_dies_of_a_run_is_replaced_and_the_run_is_done(monkeypatch, tmp_path):
+    monkeypatch.setenv("STANDIN_SWITCHES", "crash=1")
+    monkeypatch.setenv("STANDIN_ONCE", str(tmp_path / "once"))
+    engine = NeuralEngine()
+    loaded = engine.compile(scaled(2))
+    assert_runs(loaded, 2)
+    assert engine.respawns == 1
+    engine.close()
+
+
+def test_a_run_that_kills_every_worker_ends_in_an_error_that_names_how(monkeypatch):
+    monkeypatch.setenv("STANDIN_SWITCHES", "crash=1")
+    engine = NeuralEngine()
+    loaded = engine.compile(scaled(2))
+    with pytest.raises(BackendError, match="go: the worker ended: got SIGSEGV"):
+        loaded.run(feed())
+    engine.close()
+
+
+def test_an_objective_c_exception_is_named_and_the_next_worker_runs_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("STANDIN_SWITCHES", "raise=1")
+    monkeypatch.setenv("STANDIN_ONCE", str(tmp_path / "once"))
+    engine = NeuralEngine()
+    loaded = engine.compile(scaled(2))
+    with pytest.raises(BackendError, match="NSInternalInconsistencyException: the stand-in raised"):
+        loaded.run(feed())
+    assert_runs(loaded, 2)
+    engine.close()
+
+
+def test_a_device_that_hangs_is_ended_after_its_time(monkeypatch, tmp_path):
+    monkeypatch.setenv("STANDIN_SWITCHES", "hang=1")
+    monkeypatch.setenv("STANDIN_ONCE", str(tmp_path / "once"))
+    engine = NeuralEngine(timeout_s=5)
+    loaded = engine.compile(scaled(2))
+    with pytest.raises(BackendError, match=r"no answer in 5 s; the worker was ended"):
+        loaded.run(feed())
+    assert_runs(loaded, 2)
+    engine.close()
+
+
+def test_a_worker_is_replaced_before_its_process_has_compiled_too_much(monkeypatch):
+    engine = NeuralEngine(compiles_each=3)
+    kept = engine.compile(scaled(2))
+    for by in (3, 4, 5):
+        engine.compile(scaled(by)).close()
+    assert engine.respawns == 1
+    assert_runs(kept, 2)
+    engine.close()
+
+
+def test_a_compile_too_soon_after_a_failed_one_is_refused(monkeypatch):
+    """Each failure restarts the compile service, and slows all who use it."""
+    monkeypatch.setenv("STANDIN_SWITCHES", "fail_compiles=1")
+    now = [0.0]
+    engine = NeuralEngine(clock=lambda: now[0])
+    with pytest.raises(BackendError, match="ANECCompile"):
+        engine.compile(scaled(2))
+    with pytest.raises(BackendError, match="the compile before this failed a moment ago"):
+        engine.compile(scaled(2))
+    now[0] = 16.0
+    assert_runs(engine.compile(scaled(2)), 2)
+    engine.close()
+
+
+def test_the_targets_room_for_programs_is_kept():
+    strict = TARGETS["strict"]
+    small = replace(strict, name="small", behaviour=replace(strict.behaviour, programs=2))
+    engine = NeuralEngine(target=small)
+    first = engine.compile(scaled(2))
+    second = engine.compile(scaled(3))
+    with pytest.raises(BudgetError, match="has used its 2 loaded programs"):
+        engine.compile(scaled(4))
+    first.close()
+    assert_runs(engine.compile(scaled(4)), 4)
+    del second  # nobody holds it any more
+    last = engine.compile(scaled(5))
+    assert_runs(last, 5)
+    assert len(engine._entries) == 1  # and what came before it, likewise
+    engine.close()
+
+
+# What is left
+
+
+def test_a_killed_asker_leaves_no_worker_and_no_files(tmp_path):
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); from programs import scaled, feed;"
+        "from orion_ane.runtime.backends.neural_engine.backend import NeuralEngine;"
+        "e = NeuralEngine(); p = e.compile(scaled(2)); p.run(feed());"
+        "print(e.worker, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    worker, end = int(done.stdout), time.monotonic() + 20
+    while time.monotonic() < end and (Path(f"/proc/{worker}").exists() or list(tmp_path.iterdir())):
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_two_killed_processes_left_goes_with_the_next_worker(tmp_path):
+    model = tmp_path / "AB_CD"
+    model.mkdir()
+    folder = tmp_path / "orion-ane-worker-999999999-x"
+    folder.mkdir()
+    (folder / "directories").write_text(f"{model}\n")
+    NeuralEngine().close()
+    assert not model.exists()
+    assert not folder.exists()
+
+
+# Plans
+
+
+def test_a_plan_hands_values_from_program_to_program_in_one_round_trip(engine):
+    first, second = engine.compile(scaled(2)), engine.compile(scaled(3))
+    size = feed()["x"].nbytes
+    order = [port.name for port in first.program.inputs]
+    fed = feed()
+
+    def at(program, name) -> Place:
+        return Place(program.number, True, order.index(name))
+
+    out = [Place(p.number, False, 0) for p in (first, second)]
+    steps = [
+        Write(at(first, "x"), 0, size),
+        Write(at(first, "shift"), size, size),
+        Write(at(second, "shift"), size, size),
+        Run(first.number),
+        Copy(out[0], at(second, "x"), size),
+        Run(second.number),
+        Add(out[0], out[1], at(first, "x"), "fp16", size // 2),
+        Read(out[1], 2 * size, size),
+        Read(at(first, "x"), 3 * size, size),
+    ]
+    plan = engine.plan(steps, room=4 * size)
+    trips = engine.round_trips
+    found = plan.run({0: fed["x"], size: fed["shift"]})
+    assert engine.round_trips - trips == 1
+    once = answer(2, fed)
+    twice = answer(3, {**fed, "x": once})
+    taken = [np.frombuffer(part, np.float16).reshape(twice.shape) for part in found]
+    np.testing.assert_array_equal(taken[0], twice)
+    total = (once.astype(np.float32) + twice.astype(np.float32)).astype(np.float16)
+    np.testing.assert_array_equal(taken[1], total)
+    os.kill(engine.worker, signal.SIGKILL)
+    again = plan.run({0: fed["x"], size: fed["shift"]})
+    np.testing.assert_array_equal(np.frombuffer(again[0], np.float16), twice.ravel())
+
+
+# Choosing it
+
+
+def test_a_stand_in_says_that_it_is_none_of_apples(engine):
+    assert engine.name == "ane"
+    assert engine.stand_in == os.environ["ORION_ANE_LIBRARIES"]
+
+
+def test_auto_takes_the_engine_only_where_a_probe_has_passed(monkeypatch, tmp_path):
+    monkeypatch.setenv("ORION_CACHE", str(tmp_path / "kept"))
+    assert backend("auto").name == "cpu"
+    file = probe_file()
+    file.parent.mkdir(parents=True)
+    file.write_text('{"name": "probed", "base": "strict"}')
+    engine = backend("auto")
+    assert (engine.name, engine.target.name) == ("ane", "probed")
+    engine.close()
