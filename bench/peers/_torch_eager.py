@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from _protocol import NotToBeHadError, Rates
 
 LEAST_S = 0.05
+UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes that a system counts peak memory in."""
 
 
 def prepare(work: dict[str, Any], dtype_name: str) -> tuple[str, Callable[[], Rates]]:
@@ -23,6 +27,8 @@ def prepare(work: dict[str, Any], dtype_name: str) -> tuple[str, Callable[[], Ra
         return what, _products(torch, work["products"], dtype)
     if work["config"]["family"] != "llama":
         raise NotToBeHadError("it has a Llama only")
+    if work["what"] == "training":
+        return _training(torch, work, dtype, what)
     return what, _inference(torch, work, dtype)
 
 
@@ -73,6 +79,56 @@ def _inference(torch: Any, work: dict[str, Any], dtype: Any) -> Callable[[], Rat
     return once
 
 
+def _training(
+    torch: Any, work: dict[str, Any], dtype: Any, what: str
+) -> tuple[str, Callable[[], Rates]]:
+    """Forward and backward of a microbatch, timed; then a step of AdamW, which is not.
+
+    Weights are fp32; in bf16 the products are autocast, as training in torch does.
+    """
+    if dtype == torch.float16:
+        raise NotToBeHadError("nobody trains in fp16 on a processor: its products are slow there")
+    model = _Llama(torch, work["config"], torch.float32)
+    weights = [model.embed, model.norm, *(w for layer in model.layers for w in layer.values())]
+    if model.head is not model.embed:
+        weights.append(model.head)
+    for w in weights:
+        w.requires_grad_()
+    rule = torch.optim.AdamW(weights, lr=1e-4, fused=True)
+    ids = torch.tensor(work["ids"])
+    cast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16)
+
+    def once() -> Rates:
+        rule.zero_grad(set_to_none=True)
+        start = time.perf_counter()
+        with cast:
+            logits = model.run(ids[:-1], 0, None)
+            loss = torch.nn.functional.cross_entropy(logits.float(), ids[1:])
+        middle = time.perf_counter()
+        loss.backward()
+        end = time.perf_counter()
+        rule.step()
+        return {
+            "training": (len(ids) - 1) / (end - start),
+            "forward": (len(ids) - 1) / (middle - start),
+            "backward": (len(ids) - 1) / (end - middle),
+            "peak memory": _peak(),
+        }
+
+    return f"{what}, AdamW fused", once
+
+
+def _peak() -> float:
+    """The most memory that this process ever had, in GB."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # Linux's ru_maxrss begins with the parent's, which is no use here
+        (line,) = (t for t in status.read_text().splitlines() if t.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024 / 1e9
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 1e9
+
+
 class _Llama:
     def __init__(self, torch: Any, shape: dict[str, Any], dtype: Any) -> None:
         self.torch, self.shape, self.dtype = torch, shape, dtype
@@ -105,25 +161,31 @@ class _Llama:
         new = self.torch.zeros
         return [(new(size, dtype=self.dtype), new(size, dtype=self.dtype)) for _ in self.layers]
 
-    def run(self, ids: Any, at: int, cache: list[tuple[Any, Any]]) -> Any:
-        """The logits after the last of the ids, which stand at position `at` and on."""
+    def run(self, ids: Any, at: int, cache: list[tuple[Any, Any]] | None) -> Any:
+        """The logits after the last of the ids, which stand at position `at` and on.
+
+        Without a cache, as in training, those after every id.
+        """
         functional, shape = self.torch.nn.functional, self.shape
         linear, c, n = functional.linear, (shape["dim"],), len(ids)
         cos, sin = self.cos[at : at + n], self.sin[at : at + n]
         x = self.embed[ids]
-        for w, (k_all, v_all) in zip(self.layers, cache, strict=True):
+        for w, kept in zip(self.layers, cache or [None] * len(self.layers), strict=True):
             h = functional.rms_norm(x, c, w["g1"], 1e-5)
             q, k, v = (self._heads(linear(h, w[name])) for name in ("wq", "wk", "wv"))
             q, k = q * cos + self._turned(q) * sin, k * cos + self._turned(k) * sin
-            k_all[:, at : at + n], v_all[:, at : at + n] = k, v
-            seen = [t[None, :, : at + n] for t in (k_all, v_all)]
+            seen = [k[None], v[None]]
+            if kept is not None:
+                kept[0][:, at : at + n], kept[1][:, at : at + n] = k, v
+                seen = [t[None, :, : at + n] for t in kept]
             y = functional.scaled_dot_product_attention(
                 q[None], *seen, is_causal=n > 1, enable_gqa=True
             )
             x = x + linear(y[0].transpose(0, 1).reshape(n, -1), w["wo"])
             h = functional.rms_norm(x, c, w["g2"], 1e-5)
             x = x + linear(functional.silu(linear(h, w["w1"])) * linear(h, w["w3"]), w["w2"])
-        return linear(functional.rms_norm(x[-1:], c, self.norm, 1e-5), self.head)
+        last = x if cache is None else x[-1:]
+        return linear(functional.rms_norm(last, c, self.norm, 1e-5), self.head)
 
     def _heads(self, x: Any) -> Any:
         return x.view(x.shape[0], -1, self.shape["head_dim"]).transpose(0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from orion_ane.bench.harness import Rates, Samples, Work, interleaved
 from orion_ane.bench.peers import Peer
 from orion_ane.errors import ConfigError
 from orion_ane.generate.model import Model
+from orion_ane.generate.session import Session
 from orion_ane.models.config import ModelConfig
+from orion_ane.models.weights import shapes
 
 PREFILL, DECODE = "prefill", "decode"
 TRAFFIC = "decode: weights read"
@@ -37,16 +39,26 @@ def peers_work(
 ) -> dict[str, Any]:
     """What a peer is asked for: a model of this shape, and how many tokens.
 
-    `model` is where the weights lie; a peer may use those or any others of the same shape.
+    `model` is where the weights lie; a peer may use those or any others of the same shape, such as
+    random ones of the sizes in `tensors`, drawn in that order.
     """
     work: dict[str, Any] = {"what": "inference", "config": asdict(config), "model": origin}
+    work["tensors"] = {name: list(shape) for name, shape in shapes(config).items()}
     return work | {"prompt": prompt, "new": new, "threads": threads, "ids": _ids(config, prompt)}
+
+
+class Sequences(Protocol):
+    """What a run needs of a model."""
+
+    @property
+    def config(self) -> ModelConfig: ...  # noqa: D102 - the model's shape
+    def session(self, *, expect: int = 0) -> Session: ...  # noqa: D102 - a new sequence
 
 
 class Ours:
     """One run: a new sequence reads the prompt, then takes the likeliest token, again and again."""
 
-    def __init__(self, model: Model, prompt: int, new: int) -> None:
+    def __init__(self, model: Sequences, prompt: int, new: int) -> None:
         self._model, self._new = model, new
         self._ids = _ids(model.config, prompt)
 

@@ -99,6 +99,25 @@ class Peer:
         self.close()
 
 
+class Guarded:
+    """A peer that may fail without ending the benchmark: it is named, and asked no more."""
+
+    def __init__(self, peer: Peer, notes: list[str]) -> None:
+        self.name, self._peer, self._notes = peer.name, peer, notes
+        self._failed = False
+
+    def __call__(self) -> Rates:
+        """One run's rates; none from the run on in which it failed."""
+        if self._failed:
+            return {}
+        try:
+            return self._peer()
+        except BackendError as error:
+            self._failed = True
+            self._notes.append(str(error))
+            return {}
+
+
 @contextmanager
 def started(
     scripts: Iterable[Path], work: Mapping[str, Any]
@@ -110,7 +129,7 @@ def started(
         for script in scripts:
             try:
                 peers.append(stack.enter_context(Peer(script, work)))
-            except PeerMissingError as error:
+            except BackendError as error:  # it cannot be had, or ends at once
                 notes.append(str(error))
         yield peers, notes
 

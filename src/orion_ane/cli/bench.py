@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
 from orion_ane.bench import baseline as baselines
 from orion_ane.bench import inference as inference_bench
 from orion_ane.bench import kernels as kernels_bench
-from orion_ane.bench.harness import Row, load
+from orion_ane.bench import targets as targets_bench
+from orion_ane.bench import training as training_bench
+from orion_ane.bench.harness import Row, load, machine
 from orion_ane.bench.peers import Peer, find, started
 from orion_ane.bench.shapes import SHAPES, random_checkpoint
+from orion_ane.bench.verdicts import Verdict, judge, markdown, unmeasured
 from orion_ane.cli.common import model_options, say, show
 from orion_ane.engine.threads import processors
 from orion_ane.errors import ConfigError
@@ -31,6 +34,8 @@ EXAMPLE = """Examples:
   orion bench inference --model smollm2-135m --against transformers_fp32
 
   orion bench kernels --save-baseline before.json
+
+  orion bench targets > table.md
 """
 
 
@@ -154,6 +159,103 @@ def inference(
     return _tell(samples.rows(), peers, notes, old, save=save_baseline, as_json=as_json)
 
 
+@bench.command()
+@bench_options
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
+def training(
+    *,
+    runs: int,
+    against: tuple[str, ...],
+    baseline: Path | None,
+    save_baseline: Path | None,
+    threads: int | None,
+    as_json: bool,
+) -> int:
+    """Measure a step of 4 microbatches of 256 tokens, its parts and its memory.
+
+    The model has the shape llama-110m, new and in fp32.  Peers compute one microbatch.
+    """
+    old = _kept(baseline, save_baseline)
+    rows, introduced, notes = _training(against, runs, threads or processors())
+    return _tell_all(rows, introduced, notes, old, save=save_baseline, as_json=as_json)
+
+
+@bench.command()
+@bench_options
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
+@click.option(
+    "--only",
+    type=click.Choice([*SHAPES, "training", "kernels"]),
+    multiple=True,
+    help="A part of it; repeatable.  [default: all]",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
+def targets(
+    *,
+    runs: int,
+    against: tuple[str, ...],
+    baseline: Path | None,
+    save_baseline: Path | None,
+    threads: int | None,
+    only: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Measure every speed that is asked for, beside all peers, as a table in Markdown.
+
+    A peer that cannot be had, or ends, is named below the table with its reason; --against takes
+    those named alone.
+    """
+    old, before, many = _kept(baseline, save_baseline), load(), threads or processors()
+    rows: list[Row] = []
+    verdicts: list[Verdict] = []
+    introduced: dict[str, str] = {}
+    notes: list[str] = []
+    for part in only or (*SHAPES, "training", "kernels"):
+        say(f"measuring {part}")
+        if part in SHAPES:
+            scripts, where = targets_bench.scripts(against), part
+            asked = targets_bench.PER_SHAPE
+            found = targets_bench.measure(part, scripts, runs=runs, threads=many)
+        else:
+            trains, where = part == "training", ""
+            asked = targets_bench.OF_TRAINING if trains else targets_bench.of_kernels(many)
+            found = _training(against, runs, many) if trains else _kernels(against, runs, many)
+        mine = judge(asked, found[0], where)
+        rows, verdicts = rows + found[0], verdicts + mine
+        introduced |= found[1]
+        notes += [note for note in found[2] if note not in notes]
+        notes += unmeasured(asked, mine, where)
+    about = {"machine": machine(), "load before and after": f"{before}, {load()}"}
+    about |= {"threads": str(many)} | {f"peer {name}": what for name, what in introduced.items()}
+    if not as_json:
+        show(markdown(verdicts, rows, notes, about))
+    more = {"targets": [verdict.document() for verdict in verdicts], "load_before": before}
+    return _tell_all(rows, introduced, notes, old, save=save_baseline, as_json=as_json, more=more)
+
+
+Found: TypeAlias = tuple[list[Row], dict[str, str], list[str]]
+"""Rows, the peers that ran with what they are, and what could not be had."""
+
+
+def _training(against: tuple[str, ...], runs: int, threads: int) -> Found:
+    chosen = against or targets_bench.TRAINERS
+    work = training_bench.work_of(training_bench.SHAPE, training_bench.SEQ, threads)
+    with started([find(name) for name in chosen], work) as (peers, notes):
+        rows = training_bench.measure(work, peers, runs=runs).rows()
+        return rows, {peer.name: peer.what for peer in peers}, notes
+
+
+def _kernels(against: tuple[str, ...], runs: int, threads: int) -> Found:
+    chosen = against or ("torch_eager_fp32", "torch_eager_fp16", "onnxruntime_fp32")
+    work = {**kernels_bench.PEERS_WORK, "threads": threads}
+    with started([find(name) for name in chosen], work) as (peers, notes):
+        rows = kernels_bench.measure(peers, runs=runs, threads=threads).rows()
+        return rows, {peer.name: peer.what for peer in peers}, notes
+
+
 def _loaded(
     model: str, device: str, weights: Stored, numerics: NumericsName | None, threads: int | None
 ) -> Model:
@@ -195,17 +297,33 @@ def _tell(
     save: Path | None,
     as_json: bool,
 ) -> int:
-    """Print and keep the rows, and hold them against older ones; the exit code."""
+    """Print the rows, and what `_tell_all` does; the exit code."""
+    introduced = {peer.name: peer.what for peer in peers}
+    return _tell_all(rows, introduced, notes, old, save=save, as_json=as_json)
+
+
+def _tell_all(
+    rows: list[Row],
+    peers: dict[str, str],
+    notes: list[str],
+    old: list[Row] | None,
+    *,
+    save: Path | None,
+    as_json: bool,
+    more: dict[str, Any] | None = None,
+) -> int:
+    """Print, unless `more` was printed, and keep the rows; hold them against older ones."""
     if save is not None:
         baselines.save(save, rows)
-    if not as_json:
+    if not as_json and more is None:
         _print(rows)
     found = None if old is None else baselines.compare(old, rows)
     if as_json:
         document: dict[str, Any] = {"rows": [row.document() for row in rows], "load": load()}
-        document["peers"] = {peer.name: peer.what for peer in peers}
+        document["peers"] = peers
         document["not_to_be_had"] = notes
         document["slower"] = [] if found is None else [str(row) for row in found.slower]
+        document |= more or {}
         show(json.dumps(document, indent=2, ensure_ascii=False))
     if found is None:
         return 0

@@ -1,0 +1,10 @@
+"""A peer: onnxruntime in int8, its dynamic quantisation."""
+
+from functools import partial
+
+from _onnxruntime import prepare
+from _protocol import at_home, serve
+
+if __name__ == "__main__":
+    at_home("onnxruntime", "onnx")
+    serve(partial(prepare, stored="int8"))
