@@ -9,7 +9,7 @@ import pytest
 
 from orion_ane.engine import lower
 from orion_ane.ir import Graph
-from orion_ane.ops import cast, conv1x1, input_, matmul, weight
+from orion_ane.ops import cast, conv1x1, input_, matmul, transpose, weight
 from orion_ane.types import DType, TensorType
 
 FP16, FP32 = DType.FP16, DType.FP32
@@ -93,3 +93,21 @@ def test_what_is_not_finite_stays_in_its_column_and_row(rng):
     bad = np.zeros((40, 40), bool)
     bad[3], bad[:, 39] = True, True
     np.testing.assert_array_equal(~np.isfinite(got), bad)
+
+
+@pytest.mark.parametrize(("columns", "is_laid_out"), [(40, False), (4, True)])
+@pytest.mark.parametrize("dtype", [FP16, FP32])
+def test_a_weight_that_wide_products_read_turned_is_held_once(columns, is_laid_out, dtype, rng):
+    x = input_("x", TensorType(FP32, (1, 70, 1, columns)))
+    w = weight("w", TensorType(dtype, (70, 90, 1, 1)))
+    turned = transpose(w, (1, 0, 2, 3))
+    graph = Graph({"x": x}, {"y": conv1x1(x, turned if dtype is FP32 else cast(turned, FP32))})
+    array = rng.standard_normal((70, 90, 1, 1)).astype(dtype.numpy)
+    plan = lower(graph, {leaf_of(graph): array}, numerics="fp32", threads=1)
+    held = [held for held in plan.constants if held.size == array.size]
+    assert all(np.may_share_memory(one, array) for one in held) is not is_laid_out
+    for scale in (1, 2):  # and with other weights
+        plan = plan.with_weights({leaf_of(graph): array * dtype.numpy.type(scale)})
+        feed = {"x": rng.standard_normal((1, 70, 1, columns), dtype=np.float32)}
+        want = scale * array[:, :, 0, 0].T.astype(np.float64) @ feed["x"][0, :, 0]
+        np.testing.assert_allclose(plan.run(feed)["y"][0, :, 0], want, atol=1e-3)

@@ -10,7 +10,15 @@ from orion_ane.engine.functions import ROUNDS_NOTHING
 from orion_ane.engine.known import Known
 from orion_ane.engine.plan.commands import Buffer, Command, Shape, Step, View, packed, whole
 from orion_ane.engine.plan.gemm import PANEL, ROWS
-from orion_ane.engine.plan.layout import COLUMNS, Do, Fold, Kind
+from orion_ane.engine.plan.layout import (
+    COLUMNS,
+    SMALL_PRODUCT,
+    THIN_COLUMNS,
+    WIDE,
+    Do,
+    Fold,
+    Kind,
+)
 from orion_ane.engine.plan.quantised import Codes
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node, Op
@@ -21,12 +29,8 @@ from orion_ane.ops.reduction import ReduceMax, ReduceMean, ReduceSum, Softmax
 from orion_ane.ops.shape import Cast, Concat, Pad, Reshape, Slice, Transpose
 from orion_ane.types import DType
 
-THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
-SMALL_PRODUCT = 1 << 15  # multiply-adds that are sooner done row by row than laid out
-WIDE = 16  # rows and columns that a product has at least, to be laid out
 NO_CODES: Mapping[Node, Codes] = MappingProxyType({})
 UNPACKED = 1 << 22  # weights of codes that are unpacked at once
-BLAS_COLUMNS = 16  # of whose multiples each column is summed alike
 
 _ELEMENTWISE: dict[type[Op], Do] = {
     Add: Do.ADD,
@@ -259,7 +263,7 @@ class Builder:
     def _convolution(self, node: Node, x: View, w: View) -> View:
         n, inner, h, s = x.shape
         outer, columns = node.type.shape[1], n * h * s
-        matrix = self._packed(w).reshaped((outer, inner))
+        matrix = _matrix(w) or self._packed(w).reshaped((outer, inner))
         side = x.permuted((1, 0, 2, 3))
         y = self._by_weight(node, matrix, side, inner, outer, columns)
         return _split(y, (outer, n, h, s)).permuted((1, 0, 2, 3))

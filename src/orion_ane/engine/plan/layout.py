@@ -11,6 +11,9 @@ BLOCK = 1024  # elements of a register: 4 KiB, so that a few fit in the nearest 
 REGISTER_BYTES = 4 * BLOCK
 COLUMNS = 64  # of a reduction over rows: what a thread sums side by side
 RANK = 5
+THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
+SMALL_PRODUCT = 1 << 15  # multiply-adds that are sooner done row by row than laid out
+WIDE = 16  # rows and columns that a product has at least, to be laid out
 DEPTH = 256  # of the inner axis of a wide product: what is summed before it is added
 
 

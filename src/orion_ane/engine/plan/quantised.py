@@ -23,6 +23,7 @@ from orion_ane.engine.plan import code, kernels, layout, steps, vectors
 from orion_ane.engine.plan.code import half_of, value_of
 from orion_ane.engine.plan.kernels import floats, halves, row, table
 from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS, At, Of
+from orion_ane.engine.plan.turned import turned
 from orion_ane.engine.plan.vectors import dot_floats
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node
@@ -99,7 +100,7 @@ def kept(graph: Graph) -> dict[Node, Codes]:
 
 
 class KnownCodes(Known):
-    """What is known of a graph, whose quantised weights are not unpacked.
+    """What is known of a graph, whose quantised weights are not unpacked, nor transposed laid out.
 
     Where values are rounded to fp16, unpacked weights are too; so there they are folded.
     """
@@ -107,9 +108,11 @@ class KnownCodes(Known):
     def __init__(self, graph: Graph, weights: Mapping[Weight, Array], *, rounds: bool) -> None:
         super().__init__(weights, rounds=rounds)
         self.codes = {} if rounds else kept(graph)
+        self._turned = turned(graph)
 
     def _fold(self, node: Node, args: tuple[Node, ...]) -> Array | None:
-        return None if node in self.codes else super()._fold(node, args)
+        apart = node in self.codes or node in self._turned
+        return None if apart else super()._fold(node, args)
 
 
 # Thin products
