@@ -12,6 +12,7 @@ from orion_ane.cli.convert import convert
 from orion_ane.cli.diff import diff
 from orion_ane.cli.doctor import doctor
 from orion_ane.cli.generate import generate
+from orion_ane.cli.lora import lora
 from orion_ane.cli.opt import opt
 from orion_ane.cli.rules import rules
 from orion_ane.cli.run import run
@@ -27,6 +28,19 @@ def orion() -> None:
     """Language models on Apple's Neural Engine, and the very same programs anywhere."""
 
 
-for command in (generate, train, rules, check, opt, diff, compile_, run, convert, bench, doctor):
+for command in (
+    generate,
+    train,
+    lora,
+    rules,
+    check,
+    opt,
+    diff,
+    compile_,
+    run,
+    convert,
+    bench,
+    doctor,
+):
     add_config(command)
     orion.add_command(command)

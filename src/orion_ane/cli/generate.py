@@ -74,6 +74,11 @@ EXAMPLE = """Examples:
     help="Print as it comes, the default; with --json, one line a piece, if asked for.",
 )
 @click.option("--verify", is_flag=True, help="Compare every logit with fp32 on the way.")
+@click.option(
+    "--adapter",
+    metavar="FOLDER",
+    help="Wear this LoRA adapter, a folder of PEFT's or of mlx-lm's.",
+)
 @click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
 def generate(
     *,
@@ -86,6 +91,7 @@ def generate(
     as_json: bool,
     prompt: str | None,
     stream: bool | None,
+    adapter: str | None,
     download: bool,
     **options: Any,
 ) -> int:
@@ -105,6 +111,8 @@ def generate(
     chosen: dict[str, Any] = {"device": device, "weights": weights, "target": target}
     chosen |= {"numerics": numerics, "threads": threads, "download": download}
     with load(model, **chosen) as loaded:
+        if adapter is not None:
+            loaded.set_adapter(loaded.load_adapter(adapter))
         with graceful_interrupt() as interrupted:
             pieces = loaded.stream(text, **options, cancelled=interrupted.is_set)
             if device == "auto":
@@ -147,6 +155,7 @@ def summary(result: Generation) -> dict[str, Any]:
         "target": result.target,
         "numerics": result.numerics,
         "seed": result.seed,
+        "adapter": result.adapter,
         "compile_ms": result.compile_s * 1e3,
         "prefill_ms": timings.prefill_s * 1e3,
         "ttft_ms": timings.ttft_ms,

@@ -37,13 +37,14 @@ NOT_OURS = {
 }
 
 
-def load_adapter(folder: Path, model: ModelConfig) -> Adapter:
+def load_adapter(path: str | Path, model: ModelConfig) -> Adapter:
     """The adapter in a folder, made for a model of this shape.
 
     Raises:
         CheckpointError: files or matrices that are missing, left over, damaged or do not fit.
         ConfigError: it asks for something that cannot be honoured.
     """
+    folder = Path(path)
     if not (folder / CONFIG).is_file():
         want = f"a folder with {CONFIG} and {WEIGHTS}"
         raise CheckpointError(str(folder), f"{CONFIG} is missing", want=want)
@@ -51,8 +52,8 @@ def load_adapter(folder: Path, model: ModelConfig) -> Adapter:
     if is_mlx(document):
         return read_mlx(folder, document, model)
     config, notes = read_config(folder / CONFIG, document)
-    path = folder / WEIGHTS
-    if not path.is_file():
+    file = folder / WEIGHTS
+    if not file.is_file():
         if (folder / PICKLE).is_file():
             raise CheckpointError(
                 str(folder),
@@ -62,21 +63,21 @@ def load_adapter(folder: Path, model: ModelConfig) -> Adapter:
             )
         raise CheckpointError(str(folder), f"{WEIGHTS} is missing")
     modules = modules_of(model)
-    pairs, whole = _sorted(path, open_safetensors(path).tensors, modules, model)
-    tables = _tables(path, whole, model, config.saved)
+    pairs, whole = _sorted(file, open_safetensors(file).tensors, modules, model)
+    tables = _tables(file, whole, model, config.saved)
     if not pairs and not tables:
-        raise _nothing_fits(path, [], modules)
+        raise _nothing_fits(file, [], modules)
     named = set(selected(modules, config)) if pairs else set[str]()
-    _want_all(path, pairs, named, modules)
+    _want_all(file, pairs, named, modules)
     matrices = {}
     for name, sides in pairs.items():
-        a, b = (_numbers(path, name, sides[side]) for side in "AB")
-        _want_shapes(path, modules[name], a, b, config.rank_of(name))
+        a, b = (_numbers(file, name, sides[side]) for side in "AB")
+        _want_shapes(file, modules[name], a, b, config.rank_of(name))
         matrices[name] = LowRank(a, b, config.scale_of(name, a.shape[0]))
     return Adapter(config, model, matrices, tables, str(folder), tuple(notes))
 
 
-def save_adapter(folder: Path, adapter: Adapter) -> None:
+def save_adapter(folder: str | Path, adapter: Adapter) -> None:
     """Write an adapter as PEFT reads it; it is on the disk, whole, when this returns.
 
     Raises:
@@ -85,7 +86,7 @@ def save_adapter(folder: Path, adapter: Adapter) -> None:
     is_conv1d = isinstance(adapter.model, GPT2Config)
     tensors = tensors_of(adapter)
     document = written(adapter.config, is_conv1d=is_conv1d)
-    with folder_beside(folder) as made:
+    with folder_beside(Path(folder)) as made:
         write_file(made / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
         write_file(made / WEIGHTS, save(tensors, metadata={"format": "pt"}))
 

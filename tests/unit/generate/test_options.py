@@ -16,7 +16,7 @@ def test_a_setting_that_there_is_not_is_refused_with_the_others_named():
         Options.of({"max_token": 3})
     assert str(refused.value) == (
         "max_token: no such option: want max_tokens, temperature, top_k, top_p, seed, stop, "
-        "verify, cancelled\n  hint: did you mean max_tokens?"
+        "verify, cancelled, adapter\n  hint: did you mean max_tokens?"
     )
 
 

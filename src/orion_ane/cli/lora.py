@@ -1,0 +1,117 @@
+"""orion lora: an adapter put into a model's weights, and what it does to a text's perplexity."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orion_ane.cli.common import model_options, say, show
+from orion_ane.errors import ConfigError
+from orion_ane.generate.model import load
+from orion_ane.generate.scoring import Score, score
+from orion_ane.lora.adapter import merged, scaled
+from orion_ane.lora.files import load_adapter
+from orion_ane.models.build import tokenizer_of
+from orion_ane.models.registry import find
+from orion_ane.models.weights import load_checkpoint
+from orion_ane.models.weights.export import export, want_exportable
+from orion_ane.train.corpus import read_tokens
+from orion_ane.train.data import Windows
+
+FOLDER = click.Path(path_type=Path)
+EXAMPLE = """Examples:
+
+  orion lora eval --model stories260k --adapter grimm/ --data tales.txt
+
+  orion lora fuse --model stories260k --adapter grimm/ --out fused/
+"""
+
+
+@click.group(epilog=EXAMPLE)
+def lora() -> None:
+    """LoRA adapters, as PEFT keeps them: evaluate one, or put it into the model's weights.
+
+    `orion generate --adapter FOLDER` wears one.
+    """
+
+
+@lora.command()
+@click.option("--model", required=True, metavar="NAME|FOLDER|FILE", help="What it was made for.")
+@click.option("--adapter", required=True, type=FOLDER, help="PEFT's folder, or mlx-lm's.")
+@click.option("--out", required=True, type=FOLDER, help="The folder to make.")
+@click.option("--weight", type=float, default=1.0, show_default=True, help="Of the adapter.")
+@click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
+def fuse(
+    *, model: str, adapter: Path, out: Path, weight: float, download: bool, as_json: bool
+) -> int:
+    """Write the model with an adapter in its weights, as a Hugging Face folder in fp32.
+
+    Its logits are those of the model that wears the adapter.  A head that was tied to the token
+    vectors becomes a matrix of its own where the adapter changes one of the two.
+    """
+    if out.suffix == ".bin":
+        raise ConfigError("--out", "not a folder", got=str(out))
+    checkpoint = load_checkpoint(find(model, download=download))
+    found = load_adapter(adapter, checkpoint.config)
+    want_exportable(out, checkpoint.config)
+    if weight != 1 and found.tables:
+        raise ConfigError("--weight", "of tables that come whole", got=weight, want=1)
+    config, tensors = merged(scaled(found, weight), checkpoint.tensors)
+    notes = [*found.notes, *export(out, config, tensors, checkpoint.tokenizer)]
+    for note in notes:
+        say(f"note: {note}")
+    say(f"written to {out}")
+    if as_json:
+        show(json.dumps({"out": str(out), "rank": found.rank, "matrices": len(found.matrices)}))
+    return 0
+
+
+@lora.command("eval")
+@model_options
+@click.option("--adapter", required=True, type=FOLDER, help="PEFT's folder, or mlx-lm's.")
+@click.option(
+    "--data", multiple=True, required=True, type=FOLDER, help="Text, .jsonl or a token file."
+)
+@click.option("--seq", type=int, help="Tokens of a window.  [default: 256, or the context]")
+def evaluate(
+    *,
+    model: str | None,
+    adapter: Path,
+    data: tuple[Path, ...],
+    seq: int | None,
+    as_json: bool,
+    **chosen: Any,
+) -> int:
+    """A text's perplexity with an adapter and without it, over all of its tokens."""
+    if model is None:
+        raise ConfigError("--model", "not given", hint="name what the adapter was made for")
+    tokenizer = tokenizer_of(load_checkpoint(find(model)))
+    with load(model, **chosen) as loaded:
+        config = loaded.config
+        length = seq if seq is not None else min(256, config.context)
+        if not 1 <= length <= config.context:
+            want = f"1 to {config.context}"
+            raise ConfigError("--seq", "does not fit the model", got=length, want=want)
+        windows = Windows(read_tokens(data, tokenizer, config.vocab), length)
+        name = loaded.load_adapter(adapter)
+        for note in loaded.notes:
+            say(f"note: {note}")
+        rows = [(b.ids[0], b.targets[0]) for b in windows.every(1)]
+        without, worn = (score(loaded, rows, adapter=one) for one in (None, name))
+    say(f"without: {_told(without)}")
+    say(f"with:    {_told(worn)}")
+    if as_json:
+        document = {"tokens": worn.tokens, "device": loaded.device}
+        for key, one in (("base", without), ("adapter", worn)):
+            document |= {f"{key}_loss": one.loss, f"{key}_perplexity": one.perplexity}
+        show(json.dumps(document))
+    return 0
+
+
+def _told(one: Score) -> str:
+    return f"loss {one.loss:.4f}, perplexity {one.perplexity:.3f}, over {one.tokens} tokens"
