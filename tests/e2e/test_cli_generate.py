@@ -207,11 +207,11 @@ def test_the_neural_engine_is_refused_where_there_is_none_A25(capfd, gpt2):
     assert "cpu" in err
 
 
-def test_without_a_model_it_says_which_there_are(capfd):
-    code, _, err = orion(capfd, "--prompt", "a")
-    assert code == 2
-    assert "--model: not given" in err
-    assert "found here" in err
+def test_without_a_model_the_package_has_one_and_says_so(capfd):
+    code, out, err = orion(capfd, "--prompt", "Once upon a time", "--max-tokens", "4")
+    assert code == 0
+    assert out.startswith(", there was a")
+    assert err.startswith("model: orion-stories, a small one that comes with the package")
 
 
 def test_a_model_that_is_not_there_is_an_error_U09(capfd):

@@ -71,6 +71,17 @@ def test_the_wheel_holds_the_package_its_types_and_its_licence(wheel: zipfile.Zi
     assert not [name for name in names if name.startswith(("tests/", "tools/"))]
 
 
+def test_the_wheel_holds_the_model_that_the_package_carries(wheel: zipfile.ZipFile) -> None:
+    folder = ROOT / "src" / "orion_ane" / "models" / "embedded"
+    files = sorted(folder.iterdir())
+    assert {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= {
+        file.name for file in files
+    }
+    for file in files:
+        shipped = wheel.read(file.relative_to(ROOT / "src").as_posix())
+        assert shipped == file.read_bytes()
+
+
 def test_the_wheel_installs_the_command(wheel: zipfile.ZipFile) -> None:
     (entry,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
     assert "orion = orion_ane.cli.main:main" in wheel.read(entry).decode()

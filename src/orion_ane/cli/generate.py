@@ -23,7 +23,7 @@ from orion_ane.generate.model import Stored, load
 from orion_ane.generate.options import Options
 from orion_ane.generate.result import Generation, Piece
 from orion_ane.generate.watch import Seen
-from orion_ane.models.registry import available
+from orion_ane.models.registry import DEFAULT, available
 from orion_ane.runtime.portable import NumericsName
 
 ENDS = {
@@ -33,7 +33,9 @@ ENDS = {
 }
 EXAMPLE = """Examples:
 
-  orion generate --model smollm2-135m --prompt "Once upon a time"
+  orion generate --prompt "Once upon a time"
+
+  orion generate --model smollm2-135m --prompt "The capital of France is"
 
   orion generate --model m.gguf --device emulator --target m1 --prompt Once
 """
@@ -97,16 +99,18 @@ def generate(
 ) -> int:
     """Continue a prompt.
 
-    The continuation goes to standard output, everything else to standard error.
+    The continuation goes to standard output, everything else to standard error.  Without --model
+    it is the small storyteller that the package carries.
     """
-    if model is None:
-        raise ConfigError("--model", "not given", want="one of these", hint=_found())
     if target is not None and device != "emulator":
         raise ConfigError("--target", f"not with device {device}", want="--device emulator")
     request = Options(**options)  # before weights are read in vain
     text = read_stdin("prompt") if prompt is None else as_unicode(os.fsencode(prompt))
     if request.temperature == 0 and (request.top_k or request.top_p < 1):
         say("note: --top-k and --top-p do nothing at temperature 0, which takes the likeliest")
+    if model is None:
+        model = DEFAULT
+        say(f"model: {_carried()}")
     shown = stream if stream is not None else not as_json
     chosen: dict[str, Any] = {"device": device, "weights": weights, "target": target}
     chosen |= {"numerics": numerics, "threads": threads, "download": download}
@@ -217,8 +221,8 @@ def _place(result: Generation) -> str:
     return result.device if result.target is None else f"{result.device} ({result.target})"
 
 
-def _found() -> str:
-    models = available()
-    if not models:
-        return "none found here: give a folder or file, or a hub name with --download"
-    return "found here: " + ", ".join(f"{name} ({path})" for name, path in models)
+def _carried() -> str:
+    """What runs where no model is named, and what else there is."""
+    others = [name for name, _ in available() if name != DEFAULT]
+    found = f"; also here: {', '.join(others)}" if others else ""
+    return f"{DEFAULT}, a small one that comes with the package{found}"

@@ -26,7 +26,7 @@ from orion_ane.host.sampling import log_softmax
 from orion_ane.lora.adapter import Adapter, merged, scaled
 from orion_ane.lora.files import load_adapter
 from orion_ane.models.build import decoder_of, tokenizer_of
-from orion_ane.models.registry import find
+from orion_ane.models.registry import DEFAULT, find
 from orion_ane.models.weights import Checkpoint, Report, load_checkpoint, to_fp16
 from orion_ane.models.weights.quantised import BLOCK
 from orion_ane.nn.blocks import Precision
@@ -44,7 +44,7 @@ FP32 = Precision(DType.FP32, DType.FP32)
 
 
 def load(
-    path: str,
+    path: str = DEFAULT,
     *,
     device: str = "auto",
     weights: Stored = "auto",
@@ -57,7 +57,8 @@ def load(
     """A model from a name, folder or file.
 
     Args:
-        path: `gpt2`, `owner/name`, `smollm2-135m`, a Hugging Face folder, a GGUF or llama2.c file.
+        path: `gpt2`, `owner/name`, `smollm2-135m`, a Hugging Face folder, a GGUF or llama2.c file;
+            by default the small model that the package carries.
         device: `cpu`, `emulator`, `ane`, or `auto`, which says in `Model.device` what it took.
         weights: how matrices are stored: `auto` keeps the file's own precision on `cpu` (bf16 as
             fp32, GGUF quants as fp16); the emulator computes in fp16 whatever the file has.

