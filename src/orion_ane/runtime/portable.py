@@ -18,7 +18,7 @@ from orion_ane.mil.program import Buffer, Port, Program
 from orion_ane.mil.stored import stored
 from orion_ane.ops import Weight
 from orion_ane.runtime.backend import Executable
-from orion_ane.runtime.surfaces import filled, taken, want_holds
+from orion_ane.runtime.surfaces import fed, filled, taken, want_holds
 from orion_ane.types import Array
 
 NumericsName: TypeAlias = Literal["exact", "fp16", "fp32"]
@@ -67,8 +67,8 @@ class PortableProgram:
         self, program: Program, graph: Graph, device: object, *, numerics: Numerics, threads: int
     ) -> None:
         self.graph, self.device = graph, device
-        _check_ports("input", program.inputs, graph.inputs)
-        _check_ports("output", program.outputs, graph.outputs)
+        check_ports("input", program.inputs, graph.inputs)
+        check_ports("output", program.outputs, graph.outputs)
         self._numerics, self._threads = numerics, threads
         self._lock = threading.Lock()
         self._program = program
@@ -157,13 +157,7 @@ class PortableProgram:
 
     def _fed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The surfaces by symbol."""
-        ports = self._program.inputs
-        fed = {port.symbol: filled(port, inputs.get(port.name)) for port in ports}
-        if len(inputs) > len(fed):
-            known = [port.name for port in ports]
-            unknown = next(name for name in inputs if name not in known)
-            raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
-        return fed
+        return fed(self._program.inputs, inputs)
 
     def _entered(self, fed: Mapping[str, Array]) -> Mapping[str, Array]:
         """What the program is given of the inputs' surfaces."""
@@ -193,7 +187,12 @@ class PortableProgram:
         return weights_of(self.graph, files)
 
 
-def _check_ports(kind: str, ports: tuple[Port, ...], found: Mapping[str, Node]) -> None:
+def check_ports(kind: str, ports: tuple[Port, ...], found: Mapping[str, Node]) -> None:
+    """Refuse ports that are not those of a text.
+
+    Raises:
+        MilError: they are not, or a surface does not hold its value.
+    """
     for port in ports:
         want_holds(port)
     declared = {port.symbol: port.type for port in ports}

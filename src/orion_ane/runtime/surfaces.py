@@ -5,6 +5,8 @@ A surface has the axes of its value, each at least as long; that of a scalar may
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from orion_ane.errors import BackendError, MilError
@@ -33,6 +35,20 @@ def filled(port: Port, value: Array | None) -> Array:
     with np.errstate(over="ignore"):
         surface[_corner(port)] = value.reshape(_axes(port))
     return surface
+
+
+def fed(ports: Sequence[Port], values: Mapping[str, Array]) -> dict[str, Array]:
+    """The surfaces of all ports of a side by symbol, of values by name.
+
+    Raises:
+        BackendError: a value is missing, not of its port's type, or of no port.
+    """
+    found = {port.symbol: filled(port, values.get(port.name)) for port in ports}
+    if len(values) > len(found):
+        known = [port.name for port in ports]
+        unknown = next(name for name in values if name not in known)
+        raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
+    return found
 
 
 def taken(port: Port, surface: Array) -> Array:

@@ -162,7 +162,7 @@ static bool fail(NSError **error, NSString *domain, long code, NSString *words)
 }
 - (bool)validate
 {
-    return [inputs count] && [outputs count] && [inputs count] == [inputIndices count] &&
+    return [outputs count] && [inputs count] == [inputIndices count] &&
            [outputs count] == [outputIndices count] && procedure;
 }
 - (void)dealloc

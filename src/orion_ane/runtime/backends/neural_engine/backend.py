@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,14 +20,14 @@ from orion_ane.ane.targets import Target
 from orion_ane.ane.targets import target as find_target
 from orion_ane.errors import BackendError, MilError
 from orion_ane.mil.parse import parse_graph
-from orion_ane.mil.program import Buffer, Port, Program, buffer_digest
+from orion_ane.mil.program import Buffer, Port, Program
 from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.backends.neural_engine.libraries import libraries
 from orion_ane.runtime.backends.neural_engine.plan import Place, Read, Run, Step, Write, document_of
 from orion_ane.runtime.backends.neural_engine.process import Process, Spool, WorkerLostError
 from orion_ane.runtime.budget import Budget
-from orion_ane.runtime.portable import check_layout, weights_of
-from orion_ane.runtime.surfaces import filled, taken
+from orion_ane.runtime.portable import check_layout, check_ports, weights_of
+from orion_ane.runtime.surfaces import fed, taken
 from orion_ane.types import Array
 
 log = logging.getLogger(__name__)
@@ -88,16 +88,17 @@ class LoadedProgram:
         """The outputs by port name, as new arrays; see `Executable`."""
         self._want_open()
         program = self.program
-        known = [port.name for port in program.inputs]
-        unknown = next((name for name in inputs if name not in known), None)
-        if unknown is not None:
-            raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
-        surfaces = [filled(port, inputs.get(port.name)) for port in program.inputs]
+        surfaces = list(fed(program.inputs, inputs).values())
         found = self.device.evaluated(self._entry, surfaces)
         return {port.name: taken(port, a) for port, a in zip(program.outputs, found, strict=True)}
 
-    def reload(self, weights: Mapping[str, Buffer]) -> None:
-        """Exchange the blob files; see `Executable`."""
+    def reload(self, weights: Mapping[str, Buffer], *, purge: bool = False) -> None:
+        """Exchange the blob files; see `Executable`.
+
+        Args:
+            weights: by their paths.
+            purge: let the system forget what it compiled, in between.
+        """
         self._want_open()
         check_layout(self.program.weights, weights)
         renewed = replace(self.program, weights=weights, digests={})
@@ -105,7 +106,7 @@ class LoadedProgram:
             weights_of(parse_graph(renewed.text), renewed.weights)
         except MilError as error:
             raise BackendError("reload", f"the files do not fit the text: {error}") from error
-        self.device.reload(self._entry, renewed)
+        self.device.reload(self._entry, renewed, purge=purge)
 
     def close(self) -> None:
         """Unload; a second call does nothing."""
@@ -179,7 +180,6 @@ class NeuralEngine:
         self._entries: dict[int, _Entry] = {}
         self._plans: list[LoadedPlan] = []
         self._dropped: deque[_Entry] = deque()
-        self._users: Counter[str] = Counter()
         self._count = self._compiles = self._loads = self._used = 0
         self.respawns = self.bytes_copied = 0
         self._start()
@@ -187,10 +187,12 @@ class NeuralEngine:
     # The worker
 
     def _start(self) -> None:
-        self._process = Process(timeout_s=self._timeout_s)
-        self._spool = Spool(self._process.folder)
-        self._users.clear()
-        self._used, self._block, self._block_name = 0, memoryview(b""), ""
+        self._process, self._spool = self._begun()
+        self._used = 0
+
+    def _begun(self) -> tuple[Process, Spool]:
+        process = Process(timeout_s=self._timeout_s)
+        return process, Spool(process)
 
     def _respawn(self, why: object) -> None:
         """A new worker with what the old one had loaded, each program from its own weights."""
@@ -204,52 +206,24 @@ class NeuralEngine:
             self._tell(plan)
 
     def _tell(self, plan: LoadedPlan) -> None:
-        self._make_room(plan.room)
+        self._spool.make_room(plan.room)
         self._process.ask("plan", plan=plan.number, steps=document_of(plan.steps))
 
     def _sent(self, op: str, entry: _Entry, **more: Any) -> dict[str, Any]:
         """The answer to a program that the worker is to load."""
         program = entry.program
-        self._make_room(entry.end)
+        self._spool.make_room(entry.end)
         answer = self._process.ask(
             op,
             program.text.encode(),
             program=entry.number,
-            files=self._files(program),
+            files=self._spool.blobs(program),
             inputs=[port.type.nbytes for port in program.inputs],
             outputs=[port.type.nbytes for port in program.outputs],
             **more,
         )
         self._process.ask("plan", plan=entry.number, steps=document_of(entry.steps))
         return answer
-
-    def _files(self, program: Program) -> dict[str, str]:
-        """Where the worker finds a program's blob files, by their path in the text."""
-        names = {}
-        for path, data in program.weights.items():
-            shared = program.digests.get(path)
-            names[path] = self._spool.blob(shared() if shared else buffer_digest(data), data)
-        self._users.update(names.values())
-        return names
-
-    def _let_go(self, program: Program) -> None:
-        """Remove shared blob files that no program reads any more."""
-        for path, data in program.weights.items():
-            shared = program.digests.get(path)
-            name = f"blob-{shared() if shared else buffer_digest(data)}"
-            self._users[name] -= 1
-            if self._users[name] <= 0:
-                del self._users[name]
-                self._spool.drop(name)
-
-    def _make_room(self, size: int) -> None:
-        if size <= len(self._block):
-            return
-        name, self._block = self._spool.block(size)
-        self._process.ask("block", name=name)
-        if self._block_name:
-            self._spool.drop(self._block_name)
-        self._block_name = name
 
     # A backend
 
@@ -275,7 +249,7 @@ class NeuralEngine:
 
     def compile(self, program: Program) -> Executable:
         """Compile and load a program; see `Backend`."""
-        weights_of(parse_graph(program.text), program.weights)  # a MilError here, not a code there
+        _want_readable(program)
         if self.target is not None:
             want_kept(program, self.target)
         with self._lock, self._compiling() as take:
@@ -298,6 +272,7 @@ class NeuralEngine:
         if donor.program.code_key != program.code_key:
             hint = "compile it: only weights may differ"
             raise BackendError("donor", "has another text than the program", hint=hint)
+        _want_readable(program)
         with self._lock, self._loading() as take:
             self._clear()
             entry = self._entry(program)
@@ -319,7 +294,7 @@ class NeuralEngine:
             self._respawn(lost)
             raise
         except BackendError:
-            self._let_go(entry.program)
+            self._spool.let_go(entry.program)
             raise
         self._entries[entry.number] = entry
         return answer
@@ -392,8 +367,10 @@ class NeuralEngine:
         writes = [step for step in plan.steps if isinstance(step, Write)]
         with self._lock:
             self._gone(plan.number, given)
-            self.bytes_copied += 2 * sum(step.size for step in (*reads, *writes))
-            return [bytes(self._block[step.start : step.start + step.size]) for step in reads]
+            self.bytes_copied += 2 * sum(of.size for of in reads) + 2 * sum(
+                of.size for of in writes
+            )
+            return [bytes(self._spool.block[step.start : step.start + step.size]) for step in reads]
 
     def _gone(self, plan: int, given: Mapping[int, Array]) -> None:
         """Do a plan; once more where the worker died of something else.
@@ -412,26 +389,26 @@ class NeuralEngine:
 
     def _went(self, plan: int, given: Mapping[int, Array]) -> None:
         for start, array in given.items():
-            self._block[start : start + array.nbytes] = _bytes(array)
+            self._spool.block[start : start + array.nbytes] = _bytes(array)
         self._process.ask("go", plan=plan)
 
     def _array(self, port: Port, span: tuple[int, int]) -> Array:
         start, size = span
-        found = np.frombuffer(self._block[start : start + size], port.type.dtype.numpy)
+        found = np.frombuffer(self._spool.block[start : start + size], port.type.dtype.numpy)
         return found.reshape(port.type.shape).copy()
 
-    def reload(self, entry: _Entry, renewed: Program) -> None:
+    def reload(self, entry: _Entry, renewed: Program, *, purge: bool = False) -> None:
         """Exchange a program's blob files."""
         with self._lock:
             try:
-                self._process.ask("reload", program=entry.number, files=self._files(renewed))
+                self._process.ask("reload", program=entry.number, files=self._spool.blobs(renewed))
             except WorkerLostError as lost:
                 self._respawn(lost)
                 raise
             except BackendError:
-                self._let_go(renewed)
+                self._spool.let_go(renewed)
                 raise
-            self._let_go(entry.program)
+            self._spool.let_go(entry.program)
             entry.program = renewed
 
     def drop(self, entry: _Entry) -> None:
@@ -446,7 +423,7 @@ class NeuralEngine:
         """Unload a program."""
         with self._lock:
             del self._entries[entry.number]
-            self._let_go(entry.program)
+            self._spool.let_go(entry.program)
             try:
                 self._process.ask("close", program=entry.number)
             except WorkerLostError as lost:
@@ -459,6 +436,18 @@ class NeuralEngine:
 
 def _nothing(_: object) -> None:
     """No room is counted where no target says how much there is."""
+
+
+def _want_readable(program: Program) -> None:
+    """Refuse a text or blob files that cannot be read: here with words, there with a code.
+
+    Raises:
+        MilError: they cannot, or do not fit the ports.
+    """
+    graph = parse_graph(program.text)
+    check_ports("input", program.inputs, graph.inputs)
+    check_ports("output", program.outputs, graph.outputs)
+    weights_of(graph, program.weights)
 
 
 def _bytes(array: Array) -> memoryview:

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import weakref
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from orion_ane.errors import BackendError
-from orion_ane.mil.program import Buffer
+from orion_ane.mil.program import Program, buffer_digest
 from orion_ane.runtime.backends.neural_engine import wire
 
 MODULE = "orion_ane.runtime.backends.neural_engine.worker"
@@ -166,38 +166,53 @@ def _raise(answer: dict[str, Any]) -> None:
 
 
 class Spool:
-    """Files that are shared with a worker: blobs by their digest, and the block for tensors.
+    """Files that are shared with a worker: blobs by their digest, and one block for tensors.
 
     Args:
-        folder: where they lie.
+        process: the worker.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
-        self._count = 0
-        self.bytes_written = 0
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._users: Counter[str] = Counter()
+        self._blocks = 0
+        self._name = ""
+        self.block = memoryview(b"")
 
-    def blob(self, digest: str, data: Buffer) -> str:
-        """The name of a file with those bytes, which is written once."""
-        name = f"blob-{digest}"
-        file = self._folder / name
-        with self._lock:
-            if not file.exists():
-                beside = self._folder / f"{name}.new"
-                beside.write_bytes(data)
-                beside.replace(file)
-                self.bytes_written += memoryview(data).nbytes
-        return name
+    def blobs(self, program: Program) -> dict[str, str]:
+        """The names of a program's blob files by their path in the text; each is written once."""
+        named = names(program)
+        for path, name in named.items():
+            if not self._users[name]:
+                (self._process.folder / name).write_bytes(program.weights[path])
+            self._users[name] += 1
+        return named
 
-    def block(self, size: int) -> tuple[str, memoryview]:
-        """A new file for tensors: its name and its bytes."""
-        self._count += 1
-        name = f"block-{self._count}"
-        with (self._folder / name).open("x+b") as file:
+    def let_go(self, program: Program) -> None:
+        """Remove the files that no other program reads."""
+        for name in names(program).values():
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name]
+                (self._process.folder / name).unlink(missing_ok=True)
+
+    def make_room(self, size: int) -> None:
+        """Let the block have at least that many bytes; what was in it may be lost."""
+        if size <= len(self.block):
+            return
+        self._blocks += 1
+        before, self._name = self._name, f"block-{self._blocks}"
+        with (self._process.folder / self._name).open("x+b") as file:
             file.truncate(size)
-            return name, memoryview(mmap.mmap(file.fileno(), size))
+            self.block = memoryview(mmap.mmap(file.fileno(), size))
+        self._process.ask("block", name=self._name)
+        if before:
+            (self._process.folder / before).unlink()
 
-    def drop(self, name: str) -> None:
-        """Remove a file."""
-        (self._folder / name).unlink(missing_ok=True)
+
+def names(program: Program) -> dict[str, str]:
+    """What a program's blob files are called, by their path in the text: their contents' digest."""
+    return {
+        path: f"blob-{digest() if (digest := program.digests.get(path)) else buffer_digest(data)}"
+        for path, data in program.weights.items()
+    }
