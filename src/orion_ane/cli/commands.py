@@ -14,6 +14,7 @@ from orion_ane.cli.doctor import doctor
 from orion_ane.cli.generate import generate
 from orion_ane.cli.lora import lora
 from orion_ane.cli.opt import opt
+from orion_ane.cli.probe import probe
 from orion_ane.cli.rules import rules
 from orion_ane.cli.run import run
 from orion_ane.cli.train import train
@@ -41,6 +42,7 @@ for command in (
     convert,
     bench,
     doctor,
+    probe,
 ):
     add_config(command)
     orion.add_command(command)
