@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,8 @@ class Outer:
 @compiled(sources=SOURCES)
 def _lay(x: int, is_half: int, k: int, width: int, to: int) -> None:
     """A panel of `width` rows of x, each of k numbers."""
-    gemm.lay_panel(x, is_half, (np.int64(1), k), k, width, to)
+    one: Any = np.int64(1)
+    gemm.lay_panel(x, is_half, (one, k), k, width, to)
 
 
 @compiled(sources=SOURCES)
@@ -47,8 +49,9 @@ def _add(
 ) -> None:
     """Some strips of a sum's rows."""
     first, last = part
-    steps = sizes[2], np.int64(1)
-    gemm.multiply(dy, is_half, steps, panels, to, sizes, pitch, np.int64(1), first, last, scratch)
+    one: Any = np.int64(1)
+    steps = sizes[2], one
+    gemm.multiply(dy, is_half, steps, panels, to, sizes, pitch, one, first, last, scratch)
 
 
 def add_all(products: Sequence[Outer], threads: Threads) -> None:

@@ -48,7 +48,7 @@ class Threads:
         """Hold the process's one run.
 
         Args:
-            has_products: whether numpy's BLAS or a parallel kernel computes some of it.
+            has_products: whether numpy's BLAS or a kernel with numba's threads computes some of it.
         """
         if self.use_kernels and _STATE.is_forked:
             raise BackendError(

@@ -365,7 +365,7 @@ class Builder:
 
     def _work(
         self,
-        kind: Kind | None,
+        kind: Kind,
         reads: tuple[View, ...],
         out: View,
         sizes: tuple[int, ...],

@@ -126,7 +126,7 @@ class Command:
     """Work on views.
 
     Attributes:
-        kind: what it does; None for a product that numpy's BLAS computes.
+        kind: what it does.
         reads, writes: the views, in the order that the kernel takes them.
         sizes: its parameters, from column A on.
         rounds: whether results are rounded to fp16.
@@ -135,7 +135,7 @@ class Command:
         steps: of a tape.
     """
 
-    kind: Kind | None
+    kind: Kind
     reads: tuple[View, ...]
     writes: tuple[View, ...]
     sizes: tuple[int, ...] = ()

@@ -60,7 +60,8 @@ def _lay(
     size = 4 - 2 * is_half
     if width < pitch:
         kernels.fill(floats(to, depth * pitch), np.float32(0))
-    columns, rows = np.int64(0), np.int64(0)
+    columns: Any = np.int64(0)
+    rows: Any = np.int64(0)
     if across == 1:  # k by k, all but the last few columns
         columns, rows = width // LANES * LANES, depth
         for j in range(0, columns, LANES):
@@ -99,10 +100,11 @@ def _tile(
 ) -> None:
     """A strip times a panel, for a result that may be less than a tile."""
     depth, rows, columns = sizes
+    keeps: Any = np.int64(0)
     if rows == ROWS and columns == PANEL:
         multiply_tile(strip, panel, out, depth, pitch, adds)
         return
-    multiply_tile(strip, panel, room, depth, PANEL, np.int64(0))
+    multiply_tile(strip, panel, room, depth, PANEL, keeps)
     for r in range(rows):
         source, to = floats(room + 4 * r * PANEL, columns), floats(out + 4 * r * pitch, columns)
         if adds:
@@ -151,7 +153,7 @@ def multiply(
                 source = x + size * (t * ROWS * down + at * across)
                 rows, to = min(LANES, m - t * ROWS), scratch + (t - first) * _STRIP
                 _lay(source, is_half, (across, down), depth, rows, to, LANES)
-            adding = np.int64(1) if at else adds
+            adding: Any = np.int64(1) if at else adds
             for column in range(0, n, PANEL):
                 panel = panels + 4 * (column * k + at * PANEL)
                 for t in range(first, last):

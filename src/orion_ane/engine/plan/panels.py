@@ -57,6 +57,7 @@ def multiply(
     x, panels = place_of(views, bases, c[VIEW]), place_of(views, bases, c[VIEW] + 1)
     z, view, right = place_of(views, bases, c[VIEW] + 2), views[c[VIEW]], views[c[VIEW] + 1]
     m, n, k = c[A], c[B], c[C]
+    adds: Any = np.int64(0)
     size, strips = 4 - 2 * view[IS_HALF], gemm.strips_of(m)
     steps = view[STRIDE + 3], view[STRIDE + 4]
     job, stop = begin * c[SIZE], min(end * c[SIZE], c[TOTAL])
@@ -67,7 +68,7 @@ def multiply(
         source, laid = x + size * _offset(view, batch), panels + 4 * _offset(right, batch)
         out, sizes = z + 4 * batch * m * n, (m, n, k)
         gemm.multiply(
-            source, view[IS_HALF], steps, laid, out, sizes, n, np.int64(0), first, last, registers
+            source, view[IS_HALF], steps, laid, out, sizes, n, adds, first, last, registers
         )
         if c[ROUNDS]:
             rows = min(m, last * gemm.ROWS) - first * gemm.ROWS

@@ -27,15 +27,11 @@ def deal(commands: Sequence[Command]) -> int:
     last: dict[Buffer, list[Command]] = {}
     for command in commands:
         sources = [w for view in command.reads for w in last.get(view.buffer, ())]
-        if command.kind is None:  # between two calls
-            command.phase = phase = phase + 1
+        _share(command, [s for s in sources if s.phase == phase])
+        if any(not _follows(command, s) for s in sources if s.phase == phase):
             phase += 1
-        else:
-            _share(command, [s for s in sources if s.phase == phase])
-            if any(not _follows(command, s) for s in sources if s.phase == phase):
-                phase += 1
-                _share(command, [])
-            command.phase = phase
+            _share(command, [])
+        command.phase = phase
         for view in command.writes:
             last.setdefault(view.buffer, []).append(command)
     return phase + 1

@@ -1,16 +1,14 @@
-"""Plan: a lowered graph as tables, run by one call for all that is between wide products."""
+"""Plan: a lowered graph as tables, run by one call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from orion_ane.engine.known import Known
-from orion_ane.engine.plan import team, wide
+from orion_ane.engine.plan import team
 from orion_ane.engine.plan.build import Builder
-from orion_ane.engine.plan.commands import Command, View
 from orion_ane.engine.plan.fuse import fused, scheduled
 from orion_ane.engine.plan.memory import Arena
 from orion_ane.engine.plan.phases import ALIGNMENT, arena, deal
@@ -22,23 +20,6 @@ from orion_ane.ops.leaf import Weight
 from orion_ane.types import Array
 
 _ARENA = Arena()
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Commands that one call runs."""
-
-    rows: Array
-    is_dealt: bool
-
-
-@dataclass(frozen=True)
-class Wide:
-    """A product that BLAS computes."""
-
-    reads: tuple[View, View]
-    out: View
-    rounds: bool
 
 
 class Code:
@@ -66,25 +47,8 @@ class Code:
         self.read = [name for name, buffer in self.inputs.items() if buffer in read]
         self.table = Table(commands, self.bases)
         self.scratch = -(-self.table.scratch // ALIGNMENT) * ALIGNMENT
-        self.stretches = _stretches(commands, self.table)
-        self.is_dealt = any(isinstance(s, Stretch) and s.is_dealt for s in self.stretches)
+        self.is_dealt = any(command.units for command in commands)
         self.commands = commands
-
-
-def _stretches(commands: list[Command], table: Table) -> list[Stretch | Wide]:
-    found: list[Stretch | Wide] = []
-    start = 0
-    for i, command in enumerate([*commands, None]):
-        if command is not None and command.kind is not None:
-            continue
-        if i > start:
-            is_dealt = any(c.units for c in commands[start:i])
-            found.append(Stretch(table.commands[start:i], is_dealt))
-        if command is not None:
-            x, y = command.reads
-            found.append(Wide((x, y), command.writes[0], command.rounds))
-        start = i + 1
-    return found
 
 
 class Plan:
@@ -152,36 +116,14 @@ class Bound:
             BackendError: the process was forked after its parent computed, and has no threads.
         """
         plan, code = self._plan, self._plan.code
-        with plan.threads.running(has_products=len(code.stretches) > 1):
-            count = plan.threads.count if plan.is_shared else 1
+        count, table = plan.threads.count if plan.is_shared else 1, code.table
+        with plan.threads.running(has_products=False):
             held = _ARENA.at_least(code.arena + count * code.scratch)
             self._arrays[0], self._bases[0] = held, held.ctypes.data
-            for stretch in code.stretches:
-                if isinstance(stretch, Wide):
-                    x, y = (self._shown(view) for view in stretch.reads)
-                    wide.multiply(
-                        x, y, self._shown(stretch.out), rounds=stretch.rounds, threads=plan.threads
-                    )
-                else:
-                    self._run(stretch, count)
-
-    def _run(self, stretch: Stretch, count: int) -> None:
-        plan, code = self._plan, self._plan.code
-        count = count if stretch.is_dealt else 1
-        table, bases = code.table, self._bases.ctypes.data
-        commands = (stretch.rows.ctypes.data, len(stretch.rows))
-        tables = (*commands, table.views.ctypes.data, table.steps.ctypes.data, bases)
-        scratch = int(self._bases[0]) + code.arena, code.scratch
-        team.lead(plan.threads, count, tables, scratch, stays=len(code.stretches) == 1)
-
-    def _shown(self, view: View) -> Array:
-        """A view as an array."""
-        base = self._arrays[self._plan.code.table.base(view.buffer)]
-        dtype = np.dtype(np.uint16 if view.buffer.is_half else np.float32)
-        size = dtype.itemsize
-        at = view.buffer.offset + size * view.offset
-        strides = tuple(size * stride for stride in view.strides)
-        return np.ndarray(view.shape, dtype, base, at, strides)
+            commands = table.commands.ctypes.data, len(table.commands)
+            tables = table.views.ctypes.data, table.steps.ctypes.data, self._bases.ctypes.data
+            scratch = int(self._bases[0]) + code.arena, code.scratch
+            team.lead(plan.threads, count, (*commands, *tables), scratch)
 
 
 _ZERO = np.zeros(1, np.float32)

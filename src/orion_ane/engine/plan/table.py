@@ -62,8 +62,6 @@ class Table:
 
     def _row(self, command: Command, *, is_first: bool) -> list[int]:
         row = [0] * COMMAND_COLUMNS
-        if command.kind is None:
-            return row
         row[At.KIND], row[At.WAIT] = command.kind, is_first
         row[At.CALL] = NATIVES[command.kind].address
         row[At.UNITS], row[At.SIZE], row[At.TOTAL] = command.units, command.size, command.total

@@ -23,8 +23,6 @@ def lead(
     count: int,
     tables: tuple[int, int, int, int, int],
     scratch: tuple[int, int],
-    *,
-    stays: bool,
 ) -> None:
     """Run commands on `count` threads.
 
@@ -34,12 +32,11 @@ def lead(
         tables: the address of commands, how many there are, then the addresses of the views, the
             steps and the bases.
         scratch: the address of the threads' own memory, and bytes of it for each.
-        stays: whether the threads wait for more: not where others are about to take their place.
     """
     shared = _SHARED.ctypes.data
     if count > 1:
         threads.start(lambda: run.follow(shared), run.enlist(shared, count - 1))
-    run.lead(shared, count, STAYS if stays else 0, *tables, *scratch)
+    run.lead(shared, count, STAYS, *tables, *scratch)
 
 
 def _forget() -> None:

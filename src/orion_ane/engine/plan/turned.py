@@ -26,7 +26,7 @@ def turned(graph: Graph) -> frozenset[Node]:
     when weights are exchanged.
     """
     roots: dict[Node, Node] = {}  # of a value that is a transposed weight, as stored or widened
-    lost = set()
+    lost: set[Node] = set()
     for node in graph.nodes:
         if isinstance(node.op, Transpose) and _is_matrix(_stored(node.args[0])):
             roots[node] = node
