@@ -401,7 +401,8 @@ class NeuralEngine:
         """Exchange a program's blob files."""
         with self._lock:
             try:
-                self._process.ask("reload", program=entry.number, files=self._spool.blobs(renewed))
+                files = self._spool.blobs(renewed)
+                self._process.ask("reload", program=entry.number, files=files, purge=purge)
             except WorkerLostError as lost:
                 self._respawn(lost)
                 raise
