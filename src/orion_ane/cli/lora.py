@@ -1,4 +1,4 @@
-"""orion lora: an adapter put into a model's weights, and what it does to a text's perplexity."""
+"""orion lora: an adapter trained, put into a model's weights, and held to a text."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ from typing import Any
 import click
 
 from orion_ane.cli.common import model_options, say, show
+from orion_ane.cli.train import run as run_training
+from orion_ane.cli.train import train as train_command
 from orion_ane.errors import ConfigError
 from orion_ane.generate.model import load
 from orion_ane.generate.scoring import Score, score
 from orion_ane.lora.adapter import merged, scaled
+from orion_ane.lora.config import ALL_LINEAR, AdapterConfig
 from orion_ane.lora.files import load_adapter
+from orion_ane.lora.inject import RANKS
 from orion_ane.models.build import tokenizer_of
 from orion_ane.models.registry import find
 from orion_ane.models.weights import load_checkpoint
 from orion_ane.models.weights.export import export, want_exportable
+from orion_ane.train.config import TrainConfig
 from orion_ane.train.corpus import read_tokens
 from orion_ane.train.data import Windows
 
 FOLDER = click.Path(path_type=Path)
 EXAMPLE = """Examples:
+
+  orion lora train --model stories260k --data tales.txt --steps 300 --lr 5e-3 --export grimm/
 
   orion lora eval --model stories260k --adapter grimm/ --data tales.txt
 
@@ -32,7 +39,7 @@ EXAMPLE = """Examples:
 
 @click.group(epilog=EXAMPLE)
 def lora() -> None:
-    """LoRA adapters, as PEFT keeps them: evaluate one, or put it into the model's weights.
+    """LoRA adapters, as PEFT keeps them: train or evaluate one, or put it into its model's weights.
 
     `orion generate --adapter FOLDER` wears one.
     """
@@ -115,3 +122,47 @@ def evaluate(
 
 def _told(one: Score) -> str:
     return f"loss {one.loss:.4f}, perplexity {one.perplexity:.3f}, over {one.tokens} tokens"
+
+
+NOT_HERE = ("from_scratch", "updates", "weight_decay")
+"""Options of `orion train` that an adapter has not, or has otherwise."""
+OWN = [
+    click.Option(["--rank"], type=click.IntRange(1, RANKS[-1]), default=8, show_default=True,
+                 help="Rows of A, columns of B."),
+    click.Option(["--alpha"], type=float, show_default="twice the rank",
+                 help="What is added is multiplied by alpha / rank."),
+    click.Option(["--targets"], default=ALL_LINEAR, show_default=True,
+                 help="Ends of names, with commas, as q_proj,v_proj; or all-linear."),
+    click.Option(["--rslora"], is_flag=True, help="Multiply by alpha / √rank instead."),
+    click.Option(["--weight-decay"], type=float, default=0.0, show_default=True,
+                 help="Of A and B."),
+]  # fmt: skip
+
+
+def train(
+    *, rank: int, alpha: float | None, targets: str, rslora: bool, as_json: bool, **asked: Any
+) -> int:
+    """Train a new adapter; the model itself stays as it is, and its programs never change.
+
+    A and B are inputs of the programs: nothing is compiled or loaded after the start, on any
+    device.  --export writes PEFT's folder; `orion train --help` says more of the rest.
+    """
+    names = tuple(name.strip() for name in targets.split(",") if name.strip())
+    config = AdapterConfig(
+        rank=rank,
+        alpha=2.0 * rank if alpha is None else alpha,
+        targets=ALL_LINEAR if targets == ALL_LINEAR else names,
+        rank_stabilised=rslora,
+        base=str(asked.get("model") or ""),
+    )
+    return run_training(TrainConfig(**asked, adapter=config), as_json=as_json)
+
+
+lora.add_command(
+    click.Command(
+        "train",
+        callback=train,
+        params=[*OWN, *(p for p in train_command.params if p.name not in NOT_HERE)],
+        help=train.__doc__,
+    )
+)

@@ -123,7 +123,11 @@ def train(*, as_json: bool, **asked: Any) -> int:
     With --json each step is a line on standard output, the last one of type summary.  Ctrl-C ends
     with the step in hand, and saves.
     """
-    config = TrainConfig(**asked)
+    return run(TrainConfig(**asked), as_json=as_json)
+
+
+def run(config: TrainConfig, *, as_json: bool) -> int:
+    """Train as configured, and tell it; the exit code."""
     rank, size = place()
     with (
         _progress(config, as_json=as_json, is_first=not rank) as progress,

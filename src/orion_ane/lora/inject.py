@@ -51,7 +51,7 @@ class Site:
 def sites_of(graph: Graph) -> dict[str, Site]:
     """The matrices of a graph's products, by the name of their ports."""
     found: dict[str, Site] = {}
-    for node, label in _products(graph).items():
+    for node, label in products_of(graph).items():
         layered = LAYERED.fullmatch(label)
         name = layered[2] if layered else label
         rows, columns = node.args[1].type.shape[:2]
@@ -62,7 +62,7 @@ def sites_of(graph: Graph) -> dict[str, Site]:
 
 def with_adapters(graph: Graph, rank: int) -> Graph:
     """The graph with ports for an adapter of up to `rank` beside every product with a matrix."""
-    products, sites = _products(graph), sites_of(graph)
+    products, sites = products_of(graph), sites_of(graph)
     ports: dict[str, Node] = {}
     beside: dict[str, tuple[Node, Node]] = {}
     for site in sites.values():
@@ -92,7 +92,7 @@ def low_rank(x: Node, a: Node, b: Node) -> Node:
     return reshape(matmul(b, inner, tx=True), (1, o, 1, s))
 
 
-def _products(graph: Graph) -> dict[Node, str]:
+def products_of(graph: Graph) -> dict[Node, str]:
     """The products with a weight matrix, and its label."""
     found: dict[Node, str] = {}
     for node in graph.nodes:

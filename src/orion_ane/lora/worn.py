@@ -44,17 +44,31 @@ class Layout:
         """Matrices by their programs' labels, rows and columns as those have them."""
         found: dict[str, LowRank] = {}
         for name, one in parts.items():
-            if name == HEAD:
-                for label, rows in self._head.items():
-                    found[label] = LowRank(one.a, one.b[rows.start : rows.stop], one.scale)
-                continue
-            layered = LAYERED.fullmatch(name)
-            assert layered is not None, name
-            order = self._orders[layered[2]]
-            a = one.a if order.columns is None else one.a[:, order.columns]
-            b = one.b if order.rows is None else one.b[order.rows]
-            found[name] = LowRank(a, b, one.scale)
+            a = self.columns(name, one.a)
+            for label, b in self.rows(name, one.b).items():
+                found[label] = LowRank(a, b, one.scale)
         return found
+
+    def labels(self, name: str) -> tuple[str, ...]:
+        """The programs' matrices that a canonical one is; the head is `lm_head`."""
+        return tuple(self._head) if name == HEAD else (name,)
+
+    def columns(self, name: str, a: Array) -> Array:
+        """[r, I] with its columns as the program's matrix has them."""
+        order = None if name == HEAD else self._order(name).columns
+        return a if order is None else a[:, order]
+
+    def rows(self, name: str, b: Array) -> dict[str, Array]:
+        """[O, r] with its rows as the program's matrices have them, by label."""
+        if name == HEAD:
+            return {label: b[rows.start : rows.stop] for label, rows in self._head.items()}
+        order = self._order(name).rows
+        return {name: b if order is None else b[order]}
+
+    def _order(self, name: str) -> Order:
+        layered = LAYERED.fullmatch(name)
+        assert layered is not None, name
+        return self._orders[layered[2]]
 
 
 def bucket_of(rank: int) -> int:

@@ -51,11 +51,15 @@ class TrainConfig:
     peer_timeout: float = 600.0
     seed: int = 0
     threads: int | None = None
+    adapter: AdapterConfig | None = None
 
     def __post_init__(self) -> None:
         if self.target is not None and self.device != "emulator":
             got = f"not with device {self.device}"
             raise ConfigError("--target", got, want="--device emulator")
+        if self.adapter is not None and self.updates not in ("auto", "input"):
+            want = "auto or input: an adapter is an input of programs that never change"
+            raise ConfigError("--updates", "not for an adapter", got=self.updates, want=want)
         if self.eval_every < 0:
             want = "0 or more steps"
             raise ConfigError("--eval-every", "out of range", got=self.eval_every, want=want)

@@ -25,6 +25,7 @@ class Plan:
         save_every: steps between checkpoints; 0 saves at the end alone.
         max_minutes: the time after which no step is begun; None is no bound.
         max_skips: steps in a row that may be not finite; one more ends the run.
+        learns: what is learnt, where that is not the whole model.
 
     Raises:
         ConfigError: a value that means nothing.
@@ -34,6 +35,7 @@ class Plan:
     save_every: int = 0
     max_minutes: float | None = None
     max_skips: int = 20
+    learns: str = ""
 
     def __post_init__(self) -> None:
         for name, least in (("grad_accum", 1), ("save_every", 0), ("max_skips", 0)):
@@ -52,6 +54,8 @@ def settings_of(recipe: Recipe, batches: Batches, plan: Plan) -> dict[str, Any]:
     if recipe.schedule.shape == "constant":
         del found["schedule"]["steps"]
     sizes = {"seq": batches.windows.seq, "batch": batches.rows, "grad_accum": plan.grad_accum}
+    if plan.learns:
+        found["learns"] = plan.learns
     return {**found, **sizes}
 
 

@@ -114,7 +114,8 @@ class Network:
         weights = self._weights(tensors)
         try:
             for stage in stages:
-                self._placed.append(Placed(stage, weights[self._of(stage)], self._way(stage)))
+                way, own = self._way(stage), weights[self._of(stage)]
+                self._placed.append(Placed(stage, own, way, self._places.keys()))
         except BaseException:
             self.close()
             raise

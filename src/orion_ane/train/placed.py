@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -31,20 +31,29 @@ class Placed:
         BackendError: the device refuses it, or has no room.
     """
 
-    def __init__(self, stage: Stage, weights: Mapping[str, Array], updates: Updates) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        weights: Mapping[str, Array],
+        updates: Updates,
+        learnt: Collection[str],
+    ) -> None:
         self.stage, self.updates = stage, updates
+        self._learnt = frozenset(learnt)
         self._sizes = self._typical(weights)
         device = updates.device
         graphs = [stage.forward, stage.backward]
         # What a program reads as inputs, by direction; empty where it has weights of its own.
         self._read: list[dict[str, Array]] = [{}, {}]
         if updates.as_inputs:
-            graphs = [with_inputs(graph) for graph in graphs]
+            graphs = [with_inputs(graph, self._learnt) for graph in graphs]
             self._feed(weights)
-            programs = [compile_graph(graph, target=device.target) for graph in graphs]
-        else:
-            file = pack({label: weights[label] for label in stage.labels})
+        kept = [label for label in stage.labels if label in labels_of(*graphs)]
+        if kept:
+            file = pack({label: weights[label] for label in kept})
             programs = [compile_graph(graph, file, target=device.target) for graph in graphs]
+        else:
+            programs = [compile_graph(graph, target=device.target) for graph in graphs]
         self._loaded: list[Executable] = []
         try:
             for program in programs:
@@ -139,7 +148,8 @@ class Placed:
     def _feed(self, weights: Mapping[str, Array]) -> None:
         """Keep the weights that each program reads, as they are now."""
         for i, graph in enumerate((self.stage.forward, self.stage.backward)):
-            self._read[i] = {label: weights[label] for label in labels_of(graph)}
+            fed = (label for label in labels_of(graph) if label in self._learnt)
+            self._read[i] = {label: weights[label] for label in fed}
         self.updates.costs.bytes_written += sum(array.nbytes for array in self._read[0].values())
 
     def close(self) -> None:

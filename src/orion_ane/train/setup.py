@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from orion_ane.errors import ConfigError
 from orion_ane.host.adamw import AdamW
 from orion_ane.host.schedule import Schedule
+from orion_ane.lora.adapted import Adapted, tensors_of
+from orion_ane.lora.adapter import fresh, merged
+from orion_ane.lora.files import save_adapter
 from orion_ane.models.build import decoder_of, tokenizer_of
+from orion_ane.models.config import ModelConfig
+from orion_ane.models.decoder import Decoder
 from orion_ane.models.registry import find
 from orion_ane.models.scratch import from_scratch
 from orion_ane.models.weights import Checkpoint, TokenizerSource, load_checkpoint
 from orion_ane.models.weights.export import export, want_exportable
 from orion_ane.runtime.backend import Backend
 from orion_ane.runtime.registry import backend as make_backend
+from orion_ane.runtime.registry import takes
 from orion_ane.text import Tokenizer
 from orion_ane.train.checkpoint import Checkpoints, Saved
 from orion_ane.train.config import TrainConfig, file, files
@@ -26,6 +33,7 @@ from orion_ane.train.loop import Loop, Plan, settings_of
 from orion_ane.train.peers import Peers
 from orion_ane.train.state import State
 from orion_ane.train.step import Recipe, Trainer
+from orion_ane.types import Array
 
 LONGEST = 256
 """Tokens of a sequence where nothing is asked for, if the model's context allows."""
@@ -43,22 +51,30 @@ class Prepared:
         held_out: what its losses are measured on besides; None where nothing was asked for.
         notes: for people: what was passed over, and where it goes on.
         tokenizer: where the model's comes from.
+        frozen: the tensors that are not learnt.
     """
 
     loop: Loop
     held_out: Windows | None
     notes: list[str]
     tokenizer: TokenizerSource | None = None
+    frozen: Mapping[str, Array] = field(default_factory=dict)
 
     def model(self) -> Checkpoint:
         """The model as it is now, its tensors those that further steps write to."""
         trainer = self.loop.trainer
-        masters = trainer.state.masters
-        return Checkpoint(trainer.decoder.config, masters, self.tokenizer, "fp32", "training")
+        config, tensors = trainer.decoder.config, trainer.state.masters
+        if isinstance(trainer.decoder, Adapted):
+            config, merged_in = merged(trainer.decoder.learnt(tensors), self.frozen)
+            return Checkpoint(config, merged_in, self.tokenizer, "fp32", "training")
+        return Checkpoint(config, tensors, self.tokenizer, "fp32", "training")
 
     def export(self, path: Path) -> list[str]:
-        """Write the model as it is now; see `models.weights.export`."""
+        """Write the model as it is now, or its adapter; see `models.weights.export`."""
         trainer = self.loop.trainer
+        if isinstance(trainer.decoder, Adapted):
+            save_adapter(path, trainer.decoder.learnt(trainer.state.masters))
+            return []
         return export(path, trainer.decoder.config, trainer.state.masters, self.tokenizer)
 
     def evaluation(self) -> Evaluation | None:
@@ -82,14 +98,16 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     """
     target = {} if config.target is None else {"target": config.target}
     threads = peers.threads(config.threads)
-    made = make_backend(config.device, threads=threads, **target)
-    plan = Plan(config.grad_accum, config.save_every, config.max_minutes)
+    many = threads if takes(config.device, "threads") else None  # else they are the host's
+    made = make_backend(config.device, threads=many, **target)
+    learns = "" if config.adapter is None else repr(config.adapter)
+    plan = Plan(config.grad_accum, config.save_every, config.max_minutes, learns=learns)
     recipe = _recipe(config)
     checkpoints, saved, notes = _checkpoints(config) if peers.is_first else (None, None, [])
     source = _source(config)
     shape, tokenizer = source.config, _tokenizer(source)
     if (out := file(config.export)) is not None:
-        want_exportable(out, shape)
+        _want_room(out, config, shape)
     seq = config.seq if config.seq is not None else min(LONGEST, shape.context)
     windows = Windows(read_tokens(files(config.data), tokenizer, shape.vocab), seq)
     held_out = None
@@ -97,7 +115,8 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
         held_out = Windows(read_tokens(eval_data, tokenizer, shape.vocab), seq)
     part = (peers.rank, peers.size)
     batches = Batches(windows, batch=config.batch * peers.size, seed=config.seed, part=part)
-    state = State.fresh(source.tensors, loss_scale=recipe.loss_scale)
+    decoder, start, frozen = _learnt(config, source)
+    state = State.fresh(start, loss_scale=recipe.loss_scale)
     if saved is not None:
         saved.want("what is asked for", shape, settings_of(recipe, batches, plan))
         batches.seek(saved.cursor)
@@ -108,19 +127,39 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     peers.want_same({"model": asdict(shape), "settings": settings, **data})
     batches.seek(peers.share(state, batches.cursor))
     trainer = Trainer(
-        decoder_of(shape),
+        decoder,
         state,
         made,
         recipe,
         seq=seq,
-        updates=config.updates,
+        updates=config.updates if config.adapter is None else "input",
         host=_host(made, threads),
         peers=peers,
         threads=threads,
+        frozen=frozen,
     )
     notes.append(f"updates: {trainer.updates.name} ({trainer.updates.why})")
     loop = Loop(trainer, batches, plan, checkpoints=checkpoints)
-    return Prepared(loop, held_out, notes, source.tokenizer)
+    return Prepared(loop, held_out, notes, source.tokenizer, frozen)
+
+
+def _learnt(
+    config: TrainConfig, source: Checkpoint
+) -> tuple[Decoder, Mapping[str, Array], Mapping[str, Array]]:
+    """The model, the tensors of it that are learnt, and those that stay as they are."""
+    decoder = decoder_of(source.config)
+    if config.adapter is None:
+        return decoder, source.tensors, {}
+    new = fresh(source.config, config.adapter, seed=config.seed)
+    return Adapted(decoder, config.adapter), tensors_of(new), source.tensors
+
+
+def _want_room(out: Path, config: TrainConfig, shape: ModelConfig) -> None:
+    """Refuse what cannot be written later."""
+    if config.adapter is None:
+        want_exportable(out, shape)
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(str(out), "is there already", hint="give another folder")
 
 
 def _source(config: TrainConfig) -> Checkpoint:

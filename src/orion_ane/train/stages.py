@@ -131,17 +131,17 @@ def _is_input(node: Node) -> bool:
     return isinstance(node.op, Input)
 
 
-def labels_of(graph: Graph) -> tuple[str, ...]:
-    """The weights that a graph reads, each once."""
-    leaves = (node.op for node in graph.nodes)
+def labels_of(*graphs: Graph) -> tuple[str, ...]:
+    """The weights that graphs read, each once."""
+    leaves = (node.op for graph in graphs for node in graph.nodes)
     return tuple(dict.fromkeys(leaf.label for leaf in leaves if isinstance(leaf, Weight)))
 
 
-def with_inputs(graph: Graph) -> Graph:
-    """The graph with its weights as inputs of their names, behind its own."""
+def with_inputs(graph: Graph, labels: Collection[str]) -> Graph:
+    """The graph with these weights of its as inputs of their names, behind its own."""
     given: dict[str, Node] = {}
     new: dict[Node, Node] = {}
     for node in graph.nodes:
-        if isinstance(node.op, Weight):
+        if isinstance(node.op, Weight) and node.op.label in labels:
             new[node] = given.setdefault(node.op.label, input_(node.op.label, node.type))
     return Graph({**graph.inputs, **given}, substitute(graph.outputs, new))

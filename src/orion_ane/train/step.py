@@ -13,6 +13,7 @@ import numpy as np
 from orion_ane.errors import BackendError, ConfigError
 from orion_ane.host.adamw import AdamW, clip, global_norm
 from orion_ane.host.schedule import Schedule
+from orion_ane.lora.adapted import Adapted
 from orion_ane.models.decoder import Decoder
 from orion_ane.models.weights import shapes
 from orion_ane.runtime.backend import Backend
@@ -257,7 +258,9 @@ def want_model(decoder: Decoder, tensors: Mapping[str, Array]) -> None:
     Raises:
         ConfigError: naming the first that is missing, left over or of another shape.
     """
-    want = shapes(decoder.config)
+    want: dict[str, tuple[int, ...]] = shapes(decoder.config)
+    if isinstance(decoder, Adapted):
+        want |= decoder.shapes
     got = {name: array.shape for name, array in tensors.items()}
     for name in (*want, *got):
         if want.get(name) != got.get(name):

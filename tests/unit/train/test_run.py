@@ -150,7 +150,7 @@ def test_the_configuration_mirrors_the_options_of_the_command():
 
     from orion_ane.cli.train import train
 
-    known = {o.name: o for o in train.params if o.expose_value} | {"threads": None}
+    known = {o.name: o for o in train.params if o.expose_value} | {"threads": None, "adapter": None}
     for field in fields(TrainConfig):
         option = known.pop(field.name)
         if option is not None and not option.multiple and not option.required:
