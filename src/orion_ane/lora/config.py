@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from orion_ane.errors import ConfigError
 from orion_ane.lora.modules import HEAD
-from orion_ane.models.weights.fields import Fields, listed
+from orion_ane.models.weights.fields import Fields
 
 Targets: TypeAlias = str | tuple[str, ...]
 
@@ -124,7 +124,7 @@ def read_config(path: Path, document: Mapping[str, object]) -> tuple[AdapterConf
     fields.finish(harmless=idle)
     notes = []
     if idle:
-        notes.append(f"{path.name}: fields at their defaults, passed over: {listed(idle)}")
+        notes.append(f"{path.name}: fields at their defaults, passed over: {', '.join(idle[:100])}")
     return found, notes
 
 
