@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,5 +29,6 @@ def workers(stand_in, monkeypatch, tmp_path) -> Iterator[None]:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     yield
+    gc.collect()  # devices that nobody closed
     left = [p.name for p in tmp_path.glob("*") if p.name.startswith("orion-ane") or "_" in p.name]
     assert left == [], "left over"

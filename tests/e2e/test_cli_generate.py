@@ -53,11 +53,11 @@ def test_json_holds_what_the_contract_names(request, capfd, model, device):
     assert document["numerics"] == {"cpu": "fp32", "emulator": "exact"}[device]
 
 
-def test_the_help_says_which_device_is_not_here(capfd):
-    with pytest.raises(BackendError, match="not available here"):
+def test_the_help_says_where_the_device_is(capfd):
+    with pytest.raises(BackendError, match="there is no Neural Engine"):
         orion_ane.load("gpt2", device="ane")
     _, out, _ = orion(capfd, "--help")
-    assert "ane is not in this version" in " ".join(out.split())
+    assert "which is ane where a probe has passed" in " ".join(out.split())
 
 
 def test_verifying_is_told_as_a_phase_of_its_own(capfd, gpt2):

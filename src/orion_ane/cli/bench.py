@@ -17,7 +17,7 @@ from orion_ane.bench import training as training_bench
 from orion_ane.bench.harness import Row, load, machine
 from orion_ane.bench.peers import Peer, find, started
 from orion_ane.bench.shapes import SHAPES, random_checkpoint
-from orion_ane.bench.verdicts import Verdict, judge, markdown, unmeasured
+from orion_ane.bench.verdicts import Target, Verdict, judge, markdown, unmeasured
 from orion_ane.cli.common import model_options, say, show
 from orion_ane.engine.threads import processors
 from orion_ane.errors import ConfigError
@@ -217,7 +217,7 @@ def targets(
         say(f"measuring {part}")
         if part in SHAPES:
             scripts, where = targets_bench.scripts(against), part
-            asked = targets_bench.PER_SHAPE
+            asked: tuple[Target, ...] = targets_bench.PER_SHAPE
             found = targets_bench.measure(part, scripts, runs=runs, threads=many)
         else:
             trains, where = part == "training", ""

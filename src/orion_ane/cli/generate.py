@@ -25,6 +25,7 @@ from orion_ane.generate.result import Generation, Piece
 from orion_ane.generate.watch import Seen
 from orion_ane.models.registry import DEFAULT, available
 from orion_ane.runtime.portable import NumericsName
+from orion_ane.runtime.registry import takes
 
 ENDS = {
     "stop": "the model or a stop text",
@@ -102,8 +103,9 @@ def generate(
     The continuation goes to standard output, everything else to standard error.  Without --model
     it is the small storyteller that the package carries.
     """
-    if target is not None and device != "emulator":
-        raise ConfigError("--target", f"not with device {device}", want="--device emulator")
+    if target is not None and not takes(device, "target"):
+        want = "--device emulator or ane"
+        raise ConfigError("--target", f"not with device {device}", want=want)
     request = Options(**options)  # before weights are read in vain
     text = read_stdin("prompt") if prompt is None else as_unicode(os.fsencode(prompt))
     if request.temperature == 0 and (request.top_k or request.top_p < 1):

@@ -19,6 +19,7 @@ from orion_ane.errors import ConfigError, DataError
 from orion_ane.mil.program import Program
 from orion_ane.runtime.backend import numerics_of
 from orion_ane.runtime.registry import backend as make_backend
+from orion_ane.runtime.registry import takes
 from orion_ane.types import Array
 
 EXAMPLE = """Example:
@@ -84,11 +85,11 @@ def run(
     options: dict[str, Any] = {"threads": threads}
     if numerics is not None:
         options["numerics"] = numerics
-    if device == "emulator":
+    if takes(device, "target"):
         wanted = target or programs.manifest.target
         options["target"] = None if wanted is None else find_target(wanted)
     elif target is not None:
-        raise ConfigError("--target", f"not with device {device}", want="--device emulator")
+        raise ConfigError("--target", f"not with device {device}", want="--device emulator or ane")
     fed = _fed(program, inputs)
     made = make_backend(device, **options)
     if device == "auto":

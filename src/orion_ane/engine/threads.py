@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import LibController, ThreadpoolController
@@ -16,6 +17,8 @@ from threadpoolctl import LibController, ThreadpoolController
 from orion_ane.errors import BackendError, ConfigError
 
 _RUNNING = threading.Lock()  # numba's parallel regions are not safe to enter twice
+
+Part = TypeVar("Part")
 
 
 class _State:
@@ -79,7 +82,7 @@ class Threads:
 
         return kernels.limit_threads(count)
 
-    def each(self, task: Callable[[int], None], parts: Iterable[int]) -> None:
+    def each(self, task: Callable[[Part], None], parts: Iterable[Part]) -> None:
         """Run `task` on each part; numpy and our kernels let the others run meanwhile."""
         if self.count == 1:
             for part in parts:

@@ -34,6 +34,7 @@ from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.disk_cache import DiskCache, default_cache
 from orion_ane.runtime.portable import NumericsName
 from orion_ane.runtime.registry import backend as make_backend
+from orion_ane.runtime.registry import takes
 from orion_ane.text import Tokenizer
 from orion_ane.types import Array, DType
 
@@ -64,7 +65,8 @@ def load(
             fp32, GGUF quants as fp16); the emulator computes in fp16 whatever the file has.
             `int8` makes codes of a byte with a scale a row, `q8_0` with one for each 32, which is
             what a GGUF file of Q8_0 holds already; `docs/numerics.md` says what that changes.
-        target: the device that the emulator is, by default `strict`; for the emulator alone.
+        target: the device that the emulator is, or whose limits are kept on `ane`; by default
+            `strict`.
         numerics: how it computes: `exact` is the emulated target's own arithmetic, and the default
             there; `fp16` rounds after every op; `fp32` is the default of `cpu`.
         threads: how many threads a run uses; None is all.
@@ -79,8 +81,8 @@ def load(
         BackendError: no such device here.
     """
     options: dict[str, Any] = {"threads": threads}
-    if target is not None and device != "emulator":
-        raise ConfigError("target", f"not with device {device}", want="device emulator")
+    if target is not None and not takes(device, "target"):
+        raise ConfigError("target", f"not with device {device}", want="device emulator or ane")
     if target is not None:
         options["target"] = target
     if numerics is not None:

@@ -54,7 +54,9 @@ def backend(name: str, **options: Any) -> Backend:
 
 
 def takes(device: str, option: str) -> bool:
-    """Whether one of our own devices has that option."""
+    """Whether one of our own devices has that option; `auto` has what every device may have."""
+    if device == "auto":
+        return option == "threads"
     return device in BACKENDS and option in signature(BACKENDS[device]).parameters
 
 

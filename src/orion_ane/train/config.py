@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 from orion_ane.errors import ConfigError
 from orion_ane.host.schedule import Shape
+from orion_ane.lora.config import AdapterConfig
+from orion_ane.runtime.registry import takes
 from orion_ane.train.updates import UpdatesName
 
 File: TypeAlias = str | Path
@@ -54,9 +56,9 @@ class TrainConfig:
     adapter: AdapterConfig | None = None
 
     def __post_init__(self) -> None:
-        if self.target is not None and self.device != "emulator":
+        if self.target is not None and not takes(self.device, "target"):
             got = f"not with device {self.device}"
-            raise ConfigError("--target", got, want="--device emulator")
+            raise ConfigError("--target", got, want="--device emulator or ane")
         if self.adapter is not None and self.updates not in ("auto", "input"):
             want = "auto or input: an adapter is an input of programs that never change"
             raise ConfigError("--updates", "not for an adapter", got=self.updates, want=want)

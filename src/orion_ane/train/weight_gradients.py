@@ -35,9 +35,9 @@ def add_gradients(
     from orion_ane.engine.contraction import add_all  # it imports numba
 
     for turn in _turns(stage.pairs):
-        products = [_Target(pair, every, places, sums, factor) for pair in turn]
-        add_all([target.product for target in products], threads)
-        threads.each(lambda i, found=products: found[i].finish(), range(len(products)))
+        targets = [_Target(pair, every, places, sums, factor) for pair in turn]
+        add_all([target.product for target in targets], threads)
+        threads.each(_Target.finish, targets)
     for name, label in stage.vectors.items():
         place, gradient = places[label], every[name].astype(np.float32)
         if factor != 1:

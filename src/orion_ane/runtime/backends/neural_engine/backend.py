@@ -196,7 +196,7 @@ class NeuralEngine:
 
     def _respawn(self, why: object) -> None:
         """A new worker with what the old one had loaded, each program from its own weights."""
-        log.warning("device ane: %s; a new worker loads %d programs", why, len(self._entries))
+        log.warning("device ane: %s; a new worker loads %d programs", str(why), len(self._entries))
         self.respawns += 1
         self._process.close()
         self._start()
