@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orion_ane.ane.targets import TARGETS
+from orion_ane.ane.targets import TARGETS, target
 from orion_ane.cli.main import main
 from orion_ane.probes import PROBES, Session, document, passes, probe
 from orion_ane.runtime import backend
@@ -33,27 +33,35 @@ def words(findings) -> dict[str, str]:
     return {finding.probe.name: finding.verdict.word for finding in findings}
 
 
-def test_a_strict_device_is_found_kept_and_taken_by_auto(monkeypatch, capsys):
-    """Every probe but those of how many programs; `--device auto` then runs on it."""
+ESSENTIAL = ("computes", "input_order", "output_order", "donor", "reload", "row_stride", "gelu")
+
+
+@pytest.mark.parametrize("names", [ESSENTIAL, pytest.param((), marks=pytest.mark.slow, id="all")])
+def test_a_strict_device_is_found_kept_and_taken_by_auto(monkeypatch, capsys, names):
+    """All probes but those of how many programs take a minute: `pytest -m slow tests/bridge`."""
     monkeypatch.setenv("STANDIN_TARGET", "strict")
     assert probed() is None
-    assert main(["probe", "--json"]) == 0
+    assert main(["probe", "--json", *(word for name in names for word in ("--only", name))]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["passed"]
     assert Path(found["device"]["stand_in"]).is_dir()
     limits = found["target"]["limits"]
     wrong = {code for code, holds in limits.items() if holds != (code in TARGETS["strict"].limits)}
     assert wrong <= {"ANE133", "ANE134", "ANE135", "ANE136"}  # of other orders than its own
-    assert found["target"]["numerics"] == "m1"
+    assert found["target"]["behaviour"]["reload"] == "old"
     rows = {row["probe"]: row for row in found["probes"]}
-    assert rows["reload"]["verdict"] == "old"
-    assert rows["reload_after_purge"]["verdict"] == "refused"  # nothing is left to load
-    assert rows["dispatch"]["verdict"].startswith("no verdict")
-    device = backend("auto")
-    assert (device.name, device.target.name) == ("ane", probe_file().stem)
-    device.close()
-    report = probe_file().with_name(f"{probe_file().stem}.report.json")
+    if not names:
+        assert found["target"]["numerics"] == "m1"
+        assert rows["reload_after_purge"]["verdict"] == "refused"  # nothing is left to load
+        assert rows["dispatch"]["verdict"].startswith("no verdict")
+    chosen = probe_file()
+    assert target(chosen).behaviour.binding == "names"
+    report = chosen.with_name(f"{chosen.stem}.report.json")
     assert json.loads(report.read_text()) == found
+    monkeypatch.setenv("STANDIN_TARGET", "")
+    device = backend("auto")
+    assert (device.name, device.target.name) == ("ane", chosen.stem)
+    device.close()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +94,6 @@ def test_the_number_of_programs_is_found(monkeypatch, counted):
 
 
 def test_a_worker_that_one_probe_ends_leaves_the_others_their_answers(monkeypatch):
-    monkeypatch.setenv("STANDIN_TARGET", "m4")
     monkeypatch.setenv("STANDIN_DEVICE", "probed_engine")
     findings = {finding.probe.name: finding for finding in asked("concat", "gelu", "rsqrt")}
     assert findings["gelu"].verdict.word.startswith("failed: compile: the worker ended")
