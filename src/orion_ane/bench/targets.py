@@ -16,7 +16,7 @@ from orion_ane.bench import kernels, training
 from orion_ane.bench.bandwidth import BEST, UNITS, Bandwidth
 from orion_ane.bench.harness import Rates, Row, Samples, Work, interleaved
 from orion_ane.bench.inference import DECODE, PREFILL, TRAFFIC, Ours, peers_work
-from orion_ane.bench.own_memory import FREE, LOADED
+from orion_ane.bench.own_memory import ENGINE, FREE, LOADED, OWN
 from orion_ane.bench.peers import Guarded, Peer, find, started
 from orion_ane.bench.shapes import SHAPES, random_checkpoint
 from orion_ane.bench.verdicts import Target
@@ -208,6 +208,7 @@ def _memory(stack: ExitStack, checkpoint: Checkpoint, work: Mapping[str, Any]) -
 def _units(peers: set[str]) -> dict[str, str]:
     own = (PREFILL, DECODE, FP32_PREFILL, ROUNDED, INT8, EXACT, HALF)
     units = dict.fromkeys(own, "tokens/s") | {TRAFFIC: "GB/s", FREE: "x", LOADED: "x"}
+    units |= {ENGINE: "x", OWN: "x"}
     units |= {f"{row}, {peer}": "tokens/s" for peer in sorted(peers) for row in (PREFILL, DECODE)}
     return units | UNITS
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from orion_ane.host.pages import forget
 from orion_ane.mil import WeightFile, pack
 from orion_ane.mil.blob import MAX_WEIGHT_BYTES
 from orion_ane.models.decoder import Decoder, Rows
@@ -13,6 +16,8 @@ from orion_ane.types import Array
 
 FILE_ROOM = MAX_WEIGHT_BYTES - (1 << 20)
 """What the weights of one program may take; the rest is for the file's own headers."""
+
+ROWS = 1024  # of a table, compared at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +83,18 @@ def _once(name: str, tensor: Array, head: WeightFile) -> Array:
     if name not in head.types or head.types[name].elements != tensor.size:
         return tensor
     found = head.array(name)
-    same = found.dtype == tensor.dtype and bool((found.reshape(tensor.shape) == tensor).all())
+    same = found.dtype == tensor.dtype and _is_same(found.reshape(tensor.shape), tensor)
     return found.reshape(tensor.shape) if same else tensor
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    """Whether two tensors are equal, some rows at a time: a comparison takes memory too."""
+    for at in range(0, len(one), ROWS):
+        rows = other[at : at + ROWS]
+        if not np.array_equal(one[at : at + ROWS], rows):
+            return False
+        forget(rows)
+    return True
 
 
 def _of_layer(weights: Mapping[str, Array], layer: int) -> dict[str, int]:

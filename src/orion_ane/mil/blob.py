@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from orion_ane.errors import MilError, ShapeError
+from orion_ane.host.pages import forget
 from orion_ane.mil.program import Buffer, buffer_digest
 from orion_ane.mil.subbyte import pack_bits, packed_size, sign_extended, unpack_bits
 from orion_ane.types import Array, TensorType
@@ -310,18 +311,17 @@ def _write(chunks: list[_Chunk], limit: int) -> tuple[memoryview, tuple[int, ...
     file[: _HEADER.size] = np.frombuffer(_HEADER.pack(len(chunks), VERSION), np.uint8)
     for chunk, offset in zip(chunks, offsets, strict=True):
         start, source = offset + _METADATA.size, chunk.source
-        metadata = _METADATA.pack(SENTINEL, chunk.dtype.code, source.nbytes, start, chunk.padding)
-        file[offset:start] = np.frombuffer(metadata, np.uint8)
+        fields = SENTINEL, chunk.dtype.code, source.nbytes, start, chunk.padding
+        _METADATA.pack_into(file.data, offset, *fields)
         # Copied as an array: a strided source is gathered here, not written as it lies in memory.
-        target = file[start : start + source.nbytes].view(source.dtype).reshape(source.shape)
-        target[...] = source
+        file[start : start + source.nbytes].view(source.dtype).reshape(source.shape)[...] = source
+        forget(source)
     return file.data.toreadonly(), offsets
 
 
 def _aligned_zeros(size: int) -> NDArray[np.uint8]:
     """Zeros whose first byte is at a multiple of 64 in memory, so that views of a file are too."""
-    room = np.empty(size + ALIGNMENT, np.uint8)  # numpy asks for large pages here, not for zeros
-    room[:] = 0
+    room = np.full(size + ALIGNMENT, 0, np.uint8)  # numpy asks for large pages here, not in zeros
     start = -room.__array_interface__["data"][0] % ALIGNMENT
     return room[start : start + size]
 
@@ -373,6 +373,8 @@ def pack(
     arrays: Mapping[str, Array], path: str = DEFAULT_PATH, *, limit: int = MAX_WEIGHT_BYTES
 ) -> WeightFile:
     """One file of all arrays in their order, each copied once, whatever its strides.
+
+    Of those that lie in files mapped for reading, the process keeps no pages.
 
     Raises:
         MilError: an array has a type or shape that a weight cannot have, or the file would be

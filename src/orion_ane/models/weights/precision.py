@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orion_ane.host.pages import forget
 from orion_ane.models.weights.fields import MAX_LISTED
 from orion_ane.types import Array
 
@@ -87,6 +88,7 @@ def _compare(name: str, before: Array, after: Array) -> Loss:
         if unbounded := int(np.count_nonzero(magnitudes >= INFINITY)):
             infinite += unbounded
             non_finite += x.size - int(np.count_nonzero(np.isfinite(x)))
+        forget(x)
     lost = infinite or underflowed
     largest = float(np.max(np.abs(flat), where=np.isfinite(flat), initial=0)) if lost else 0.0
     return Loss(name, infinite - non_finite, underflowed, non_finite, largest)
