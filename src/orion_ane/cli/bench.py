@@ -111,7 +111,7 @@ def kernels(
 @model_options
 @click.option(
     "--numerics",
-    type=click.Choice(["exact", "fp16", "fp32"]),
+    type=click.Choice(["exact", "fp16", "fp32", "bf16"]),
     help="How the device computes.  [default: exact on the emulator, fp32 on cpu]",
 )
 @click.option(

@@ -52,8 +52,9 @@ EXAMPLE = """Examples:
 )
 @click.option(
     "--numerics",
-    type=click.Choice(["exact", "fp16", "fp32"]),
-    help="How the device computes: as the target itself, rounding after every op, or in fp32.  "
+    type=click.Choice(["exact", "fp16", "fp32", "bf16"]),
+    help="How the device computes: as the target itself, rounding after every op, in fp32, "
+    "or on cpu with wide products in bf16, which needs torch.  "
     "[default: exact on the emulator, fp32 on cpu, which has no exact]",
 )
 @click.option(

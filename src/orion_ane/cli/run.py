@@ -54,7 +54,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 )
 @click.option(
     "--numerics",
-    type=click.Choice(["exact", "fp16", "fp32"]),
+    type=click.Choice(["exact", "fp16", "fp32", "bf16"]),
     help="How the device computes.  [default: exact, the target's own; on cpu fp32]",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orion_ane.ane.numerics import Numerics as Rules
+from orion_ane.engine.brain import BrainLowering, has_wide_products
 from orion_ane.engine.known import Known
 from orion_ane.engine.lowering import Lowering
 from orion_ane.engine.tape import Tape
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # it imports numba
 Lowered: TypeAlias = "Tape | Plan"
 """What runs a graph."""
 
-Numerics: TypeAlias = Literal["fp16", "fp32"] | Rules
+Numerics: TypeAlias = Literal["fp16", "fp32", "bf16"] | Rules
 
 SMALL = 1 << 16  # elements computed by all ops together
 
@@ -43,7 +44,9 @@ def lower(
         weights: an array for each weight leaf, of its type.
         numerics: `fp16` rounds each result to its declared type, once, after computing in fp32;
             `fp32` keeps what is declared fp16 in fp32, and rounds at output ports alone; a chip's
-            rules compute what is declared fp16 as that chip does.
+            rules compute what is declared fp16 as that chip does.  `bf16` is `fp32` but for wide
+            products with stored weights, which torch computes in bf16, and whose last bits may
+            depend on the number of threads.
         threads: how many threads at most; by default one a processor.  It does not show in the
             results.
 
@@ -52,7 +55,9 @@ def lower(
         ConfigError: no such number of threads.
     """
     held = Threads(threads)
-    if not isinstance(numerics, Rules) and _is_worth_planning(graph):
+    if numerics == "bf16":
+        numerics = "bf16" if has_wide_products(graph) else "fp32"
+    if numerics in ("fp16", "fp32") and _is_worth_planning(graph):
         from orion_ane.engine.plan.build import NoCommand
         from orion_ane.engine.plan.plan import plan
 
@@ -69,6 +74,8 @@ def lowering(
         from orion_ane.engine.exact.lower import ExactLowering
 
         return ExactLowering(graph, weights, numerics, threads)
+    if numerics == "bf16":
+        return BrainLowering(graph, Known(weights, rounds=False), threads)
     return Lowering(graph, Known(weights, rounds=numerics == "fp16"), threads)
 
 

@@ -21,7 +21,7 @@ from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.surfaces import fed, filled, taken, want_holds
 from orion_ane.types import Array
 
-NumericsName: TypeAlias = Literal["exact", "fp16", "fp32"]
+NumericsName: TypeAlias = Literal["exact", "fp16", "fp32", "bf16"]
 NO_ARRAYS: Mapping[Weight, Array] = MappingProxyType({})
 
 
