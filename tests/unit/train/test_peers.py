@@ -102,6 +102,7 @@ def test_a_dead_peer_ends_the_run_with_a_message_and_a_good_checkpoint(dies, wor
     assert saved.state.step >= 2 + dies  # a step is printed, then saved
 
 
+@pytest.mark.slow
 def test_an_interrupt_of_one_ends_all_after_the_same_step_C09(words, tmp_path):
     both = started(words("--batch", 1, steps=100000), 2)
     first = [both[0].stdout.readline() for _ in range(2)]
