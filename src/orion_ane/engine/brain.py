@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from typing import Any
 
@@ -62,8 +63,7 @@ class BrainLowering(Lowering):
 
 def _product(x: TensorType, weight: Array, threads: Threads) -> Function:
     """out[o, s] = Σᵢ w[o, i] x[i, s] of both sides in bf16; torch rounds the sums to it too."""
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     n, inner, h, s = x.shape
     outer = weight.shape[0]
     wide = np.require(weight.reshape(outer, inner), np.float32, ("C", "W"))
