@@ -179,6 +179,27 @@ def test_the_targets_room_for_programs_is_kept():
     engine.close()
 
 
+def test_a_worker_is_not_replaced_where_that_would_not_help():
+    engine = NeuralEngine(compiles_each=2)
+    kept = [engine.compile(scaled(by)) for by in (2, 3, 4, 5)]
+    assert engine.respawns == 0
+    for by, loaded in zip((2, 3, 4, 5), kept, strict=True):
+        assert_runs(loaded, by)
+    engine.close()
+
+
+def test_a_closed_device_says_so_and_its_programs_may_still_be_closed():
+    engine = NeuralEngine()
+    first, second = engine.compile(scaled(2)), engine.compile(scaled(3))
+    engine.close()
+    engine.close()
+    first.close()
+    with pytest.raises(BackendError, match="device ane: is closed"):
+        second.run(feed())
+    with pytest.raises(BackendError, match="device ane: is closed"):
+        engine.compile(scaled(4))
+
+
 # What is left
 
 

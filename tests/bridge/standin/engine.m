@@ -286,7 +286,13 @@ static NSMutableDictionary *kept; /* by identifier: what the daemon keeps of com
     [super dealloc];
 }
 - (id)hexStringIdentifier { return identifier; }
-- (id)localModelPath { return [NSTemporaryDirectory() stringByAppendingPathComponent:identifier]; }
+/* In TMPDIR where it is set, so that tests side by side have folders of their own. */
+- (id)localModelPath
+{
+    const char *own = getenv("TMPDIR");
+    NSString *root = own ? [NSString stringWithUTF8String:own] : NSTemporaryDirectory();
+    return [root stringByAppendingPathComponent:identifier];
+}
 - (bool)compiledModelExists { return [kept objectForKey:identifier] != nil; }
 - (void)purgeCompiledModel
 {

@@ -44,8 +44,8 @@ class _Entry:
     Attributes:
         program: as it was compiled, or loaded by a donor, or reloaded last.
         number: by which the worker knows it.
-        plan: which writes its inputs, runs it and reads its outputs.
-        offsets: of each port's bytes in the shared block.
+        steps: of its plan, which write its inputs, run it and read its outputs.
+        spans: where each port's bytes begin in the shared block, and how many they are.
     """
 
     program: Program
@@ -113,8 +113,8 @@ class LoadedProgram:
         if self._is_open:
             self._is_open = False
             self._end.detach()
-            self.device.close_program(self._entry)
             self.device.budget_unload(self)
+            self.device.close_program(self._entry)
 
     def _want_open(self) -> None:
         if not self._is_open:
@@ -254,7 +254,7 @@ class NeuralEngine:
             want_kept(program, self.target)
         with self._lock, self._compiling() as take:
             self._clear()
-            if self._used >= self._compiles_each:
+            if self._used >= self._compiles_each > len(self._entries):  # else it would not help
                 self._respawn(f"the worker has compiled {self._used} programs")
             entry = self._entry(program)
             self._used = self._loaded("compile", entry)["compiles"]
@@ -294,7 +294,8 @@ class NeuralEngine:
             self._respawn(lost)
             raise
         except BackendError:
-            self._spool.let_go(entry.program)
+            if self._process.is_open:
+                self._spool.let_go(entry.program)
             raise
         self._entries[entry.number] = entry
         return answer
@@ -407,7 +408,8 @@ class NeuralEngine:
                 self._respawn(lost)
                 raise
             except BackendError:
-                self._spool.let_go(renewed)
+                if self._process.is_open:
+                    self._spool.let_go(renewed)
                 raise
             self._spool.let_go(entry.program)
             entry.program = renewed
@@ -424,6 +426,8 @@ class NeuralEngine:
         """Unload a program."""
         with self._lock:
             del self._entries[entry.number]
+            if not self._process.is_open:
+                return
             self._spool.let_go(entry.program)
             try:
                 self._process.ask("close", program=entry.number)

@@ -73,13 +73,28 @@ class Process:
         """The number of the process."""
         return self._child.pid
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed."""
+        return self._end.alive
+
+    def want_open(self) -> None:
+        """Refuse to go on with what was closed: its pipes' numbers may be another file's by now.
+
+        Raises:
+            BackendError: it was closed.
+        """
+        if not self.is_open:
+            raise BackendError("device ane", "is closed", hint="open it again")
+
     def ask(self, op: str, payload: bytes = b"", **message: Any) -> dict[str, Any]:
         """What the worker answers.
 
         Raises:
             WorkerLostError: it ended, or was ended because it did not answer in time.
-            BackendError: the device refuses or fails.
+            BackendError: the device refuses or fails, or this was closed.
         """
+        self.want_open()
         self.round_trips += 1
         try:
             wire.send(self._asks, {"op": op, **message}, payload)
@@ -180,7 +195,12 @@ class Spool:
         self.block = memoryview(b"")
 
     def blobs(self, program: Program) -> dict[str, str]:
-        """The names of a program's blob files by their path in the text; each is written once."""
+        """The names of a program's blob files by their path in the text; each is written once.
+
+        Raises:
+            BackendError: the worker was closed, and its folder is gone.
+        """
+        self._process.want_open()
         named = names(program)
         for path, name in named.items():
             if not self._users[name]:
