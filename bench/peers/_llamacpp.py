@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ def prepare(work: dict[str, Any], stored: str) -> tuple[str, Callable[[], Rates]
         import llama_cpp
     except ModuleNotFoundError as error:
         raise lacking(error, "llamacpp") from error
-    what = f"llama.cpp of llama-cpp-python {version('llama-cpp-python')}, "
+    what = f"llama.cpp of llama-cpp-python {llama_cpp.__version__}, "
     if stored == "file":
         path = Path(work["model"])
         if path.suffix != ".gguf":
