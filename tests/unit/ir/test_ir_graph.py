@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -72,10 +70,8 @@ def test_a_deep_chain_is_sorted_checked_compared_and_run_without_recursion():
     y = x
     for _ in range(DEEP):
         y = -y
-    start = time.process_time()
-    graph = Graph({"x": x}, {"y": y})
+    graph = Graph({"x": x}, {"y": y})  # a walk of each path would not end
     assert len(graph.nodes) == DEEP + 1
-    assert time.process_time() - start < 5  # a walk of each path would not end
     verify(graph)
     assert isomorphic(graph, graph)
     assert evaluate(graph, {"x": np.ones(1, np.float32)})["y"] == 1
