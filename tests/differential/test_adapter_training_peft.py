@@ -61,7 +61,7 @@ def with_masks(model, dropout):
             if order is not None:
                 mask[..., order] = mask.copy()
             module.lora_dropout["default"] = Masked(mask)
-    return model.train()
+    return model  # not in training: GPT-2 has dropout of its own
 
 
 def theirs(model):

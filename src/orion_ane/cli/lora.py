@@ -134,13 +134,22 @@ OWN = [
     click.Option(["--targets"], default=ALL_LINEAR, show_default=True,
                  help="Ends of names, with commas, as q_proj,v_proj; or all-linear."),
     click.Option(["--rslora"], is_flag=True, help="Multiply by alpha / √rank instead."),
+    click.Option(["--dropout"], type=click.FloatRange(0, 1, max_open=True), default=0.0,
+                 show_default=True, help="Of what enters A, in training."),
     click.Option(["--weight-decay"], type=float, default=0.0, show_default=True,
                  help="Of A and B."),
 ]  # fmt: skip
 
 
 def train(
-    *, rank: int, alpha: float | None, targets: str, rslora: bool, as_json: bool, **asked: Any
+    *,
+    rank: int,
+    alpha: float | None,
+    targets: str,
+    rslora: bool,
+    dropout: float,
+    as_json: bool,
+    **asked: Any,
 ) -> int:
     """Train a new adapter; the model itself stays as it is, and its programs never change.
 
@@ -152,6 +161,7 @@ def train(
         rank=rank,
         alpha=2.0 * rank if alpha is None else alpha,
         targets=ALL_LINEAR if targets == ALL_LINEAR else names,
+        dropout=dropout,
         rank_stabilised=rslora,
         base=str(asked.get("model") or ""),
     )

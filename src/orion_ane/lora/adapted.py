@@ -1,7 +1,8 @@
 """A model that learns an adapter: its own weights, and A and B as further ones beside them.
 
 y = W x + s · B (A x) is spelled as products with weights like any other, so that whoever derives
-backward programs and multiplies gradients of weights needs to know nothing of adapters.
+backward programs and multiplies gradients of weights needs to know nothing of adapters.  Where the
+adapter has dropout, x is multiplied by a mask before A, which is one more input (`lora.dropout`).
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Mapping
 from orion_ane.ir import Graph, Node
 from orion_ane.lora.adapter import Adapter, LowRank, selected
 from orion_ane.lora.config import AdapterConfig
+from orion_ane.lora.dropout import END, Dropout, Dropped
 from orion_ane.lora.inject import products_of
 from orion_ane.lora.modules import Module, modules_of
 from orion_ane.lora.worn import Layout
 from orion_ane.models.config import ModelConfig
 from orion_ane.models.decoder import Decoder, Rows, matrix
 from orion_ane.nn.blocks import Precision, linear
-from orion_ane.ops import const
-from orion_ane.types import Array
+from orion_ane.ops import const, input_
+from orion_ane.types import Array, TensorType
 
 A, B = ".lora_A", ".lora_B"
 
@@ -74,6 +76,18 @@ class Adapted:
             found |= {path + A: (rank, module.columns), path + B: (module.rows, rank)}
         return found
 
+    def dropout(self, seed: int) -> Dropout | None:
+        """What fills the programs' masks in a run of this seed; None where they have none."""
+        if not self.adapter.dropout:
+            return None
+        ports = {}
+        for number, path in enumerate(modules_of(self.config)):
+            if path in self._modules:
+                module = self._modules[path]
+                order = self._layout.columns_of(next(iter(module.parts)))
+                ports[path + END] = Dropped(number, module.columns, order)
+        return Dropout(self.adapter.dropout, seed, ports)
+
     def body(self, layers: range, *, lanes: int, cached: int, precision: Precision) -> Graph:
         """The layers as one graph."""
         graph = self._decoder.body(layers, lanes=lanes, cached=cached, precision=precision)
@@ -120,15 +134,20 @@ class Adapted:
     def _beside(self, graph: Graph, precision: Precision) -> Graph:
         products = products_of(graph)
         made: dict[Node, Node] = {}
+        masks: dict[str, Node] = {}
         for node in graph.nodes:
             args = tuple(made[arg] for arg in node.args)
             made[node] = node if args == node.args else Node(node.op, args)
             path = self._of.get(products.get(node, ""))
-            if path is not None:
-                made[node] = made[node] + self._low_rank(
-                    args[0], node.type.shape[1], products[node], path, precision
-                )
-        return Graph(graph.inputs, {name: made[node] for name, node in graph.outputs.items()})
+            if path is None:
+                continue
+            x, rows = args[0], node.type.shape[1]
+            if self.adapter.dropout:
+                kind = TensorType(x.type.dtype, x.type.shape)
+                x *= masks.setdefault(path + END, input_(path + END, kind))
+            made[node] += self._low_rank(x, rows, products[node], path, precision)
+        outputs = {name: made[node] for name, node in graph.outputs.items()}
+        return Graph({**graph.inputs, **masks}, outputs)
 
     def _low_rank(self, x: Node, rows: int, label: str, path: str, precision: Precision) -> Node:
         rank = self.adapter.rank_of(path)

@@ -110,7 +110,7 @@ def read_config(path: Path, document: Mapping[str, object]) -> tuple[AdapterConf
         alpha=fields.number("lora_alpha", 8),
         targets=_targets(fields, "target_modules"),
         exclude=_targets(fields, "exclude_modules"),
-        dropout=Fields(where, document).number("lora_dropout", 0.0),
+        dropout=_dropout(where, document),
         rank_pattern={k: _rank(where, v) for k, v in _pattern(fields, "rank_pattern").items()},
         alpha_pattern={k: _alpha(where, v) for k, v in _pattern(fields, "alpha_pattern").items()},
         rank_stabilised=fields.flag("use_rslora", default=False),
@@ -216,6 +216,13 @@ def _rank(where: str, value: object) -> int:
 
 def _alpha(where: str, value: object) -> float:
     return Fields(where, {"alpha_pattern": value}).number("alpha_pattern")
+
+
+def _dropout(where: str, document: Mapping[str, object]) -> float:
+    found = Fields(where, document).number("lora_dropout", 0.0)
+    if not 0 <= found <= 1:
+        raise ConfigError(where, "no such lora_dropout", got=found, want="0 to 1")
+    return found
 
 
 def _layers(fields: Fields) -> tuple[int, ...] | None:

@@ -55,8 +55,12 @@ class Layout:
 
     def columns(self, name: str, a: Array) -> Array:
         """[r, I] with its columns as the program's matrix has them."""
-        order = None if name == HEAD else self._order(name).columns
+        order = self.columns_of(name)
         return a if order is None else a[:, order]
+
+    def columns_of(self, name: str) -> Array | None:
+        """The order of a program's columns among the canonical ones; None is as they are."""
+        return None if name == HEAD else self._order(name).columns
 
     def rows(self, name: str, b: Array) -> dict[str, Array]:
         """[O, r] with its rows as the program's matrices have them, by label."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -137,9 +138,9 @@ class Batches:
 
     def __next__(self) -> Batch:
         """The next batch, or this process's part of it."""
-        numbers = [self._number(self._drawn + i) for i in range(self.rows)[self._part]]
+        drawn = range(self._drawn, self._drawn + self.rows)[self._part]
         self._drawn += self.rows
-        return self.windows.batch(numbers)
+        return replace(self.windows.batch([self._number(i) for i in drawn]), first=drawn.start)
 
     @property
     def epoch(self) -> float:

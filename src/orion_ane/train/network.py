@@ -12,6 +12,7 @@ from orion_ane.engine import Threads
 from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.host.contraction import add_looked_up
 from orion_ane.host.loss import IGNORED, Loss, cross_entropy
+from orion_ane.lora.dropout import Dropout
 from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import MASKED, Precision
 from orion_ane.runtime.backend import Backend
@@ -36,10 +37,12 @@ class Batch:
     Attributes:
         ids: what is read, [B, S].
         targets: what should come after each, [B, S]; `IGNORED` where nothing is asked.
+        first: the number of its first row among all that a run draws, which dropout goes by.
     """
 
     ids: Array
     targets: Array
+    first: int = 0
 
     @property
     def tokens(self) -> int:
@@ -63,6 +66,7 @@ class Network:
         decoder: the model.
         tensors: its canonical tensors that are learnt; those of the step are always given anew.
         frozen: the others, which have no gradients and stay as they are.
+        dropout: fills the masks of the decoder's programs, where they have any.
         updates: the layers' device, and how new weights reach it.
         host: where the head runs; None is the device itself.
         lanes: S.
@@ -85,6 +89,7 @@ class Network:
         host: Backend | None,
         lanes: int,
         frozen: Mapping[str, Array] | None = None,
+        dropout: Dropout | None = None,
         precision: Precision | None = None,
         layers_per_stage: int = 1,
         threads: int | None = None,
@@ -98,7 +103,7 @@ class Network:
         self.precision = precision or default
         self.head_precision = self.precision if host is None else FP32
         self._head_updates = updates if host is None else Reload(host, "the host's own memory")
-        self._frozen = dict(frozen or {})
+        self._frozen, self._dropout = dict(frozen or {}), dropout
         learnt = {name: array.shape for name, array in tensors.items()}
         self._places = places(decoder, learnt)
         stages = stages_of(
@@ -166,8 +171,10 @@ class Network:
         scales = scale if isinstance(scale, Mapping) else self._even(scale)
         for batch in batches:
             self._check(batch)
-            for ids, targets in zip(batch.ids, batch.targets, strict=True):
-                self._row(ids, targets, masters, total, scales, spent)
+            for row, (ids, targets) in enumerate(
+                zip(batch.ids, batch.targets, strict=True), batch.first
+            ):
+                self._row(ids, targets, masters, total, scales, spent, row)
         return total
 
     def _cleared(
@@ -182,7 +189,7 @@ class Network:
         return arrays
 
     def loss(self, batches: Iterable[Batch], masters: Mapping[str, Array]) -> Gradients:
-        """The sum of losses alone, nothing learnt: `arrays` is empty."""
+        """The sum of losses alone, nothing learnt or dropped: `arrays` is empty."""
         self._want_fresh(masters)
         total = Gradients({})
         for batch in batches:
@@ -212,7 +219,9 @@ class Network:
         if self.precision.compute is not DType.FP16 or not asked:
             return {}
         row, total = asked[0], Gradients({})
-        kept, found = self._forward(batch.ids[row], batch.targets[row], masters, total, Timings())
+        kept, found = self._forward(
+            batch.ids[row], batch.targets[row], masters, total, Timings(), batch.first + row
+        )
         if total.bad is not None:
             return {}
         scales: dict[str, float] = {}
@@ -293,11 +302,12 @@ class Network:
         total: Gradients,
         scales: Mapping[str, float],
         spent: Timings,
+        number: int,
     ) -> None:
-        """Add one sequence to the sums."""
+        """Add one sequence, the number-th of the run, to the sums."""
         if (targets == IGNORED).all():
             return  # nothing to learn (case D05)
-        kept, found = self._forward(ids, targets, masters, total, spent)
+        kept, found = self._forward(ids, targets, masters, total, spent, number)
         total.loss += found.total
         total.tokens += found.tokens
         seeds = self._seeds(self._placed[-1].stage, found.gradient)
@@ -320,8 +330,12 @@ class Network:
         masters: Mapping[str, Array],
         total: Gradients,
         spent: Timings,
+        learnt_as: int | None = None,
     ) -> tuple[list[dict[str, Array]], Loss]:
-        """What every stage keeps for the way back, and the loss."""
+        """What every stage keeps for the way back, and the loss.
+
+        Of a row that is learnt from, `learnt_as` is its number; else nothing is dropped.
+        """
         kept: list[dict[str, Array]] = []
         with spent.of("forward_ms"):
             tables = {**self._frozen, **masters}
@@ -331,7 +345,8 @@ class Network:
                 stage = placed.stage
                 with np.errstate(all="ignore"):
                     fed = {stage.takes: np.ascontiguousarray(x, stage.dtype.numpy)}
-                fed |= {n: self._shared[n] for n in stage.forward.inputs if n != stage.takes}
+                fed |= {n: self._shared[n] for n in stage.forward.inputs if n in self._shared}
+                fed |= self._masks(stage, learnt_as)
                 outputs = placed.forward(fed)
                 known = {**fed, **outputs}
                 kept.append({name: known[name] for name in stage.kept})
@@ -343,6 +358,20 @@ class Network:
             logits = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
             found = cross_entropy(logits[0, :, 0], targets, axis=0)
         return kept, found
+
+    def _masks(self, stage: Stage, row: int | None) -> dict[str, Array]:
+        """What a stage reads of dropout for a row of the run; ones where nothing is learnt."""
+        found: dict[str, Array] = {}
+        if self._dropout is not None:
+            for name in stage.forward.inputs:
+                if name not in self._dropout.ports:
+                    continue
+                if row is None:
+                    mask = self._dropout.whole(name, lanes=self.lanes)
+                else:
+                    mask = self._dropout.mask(name, row=row, lanes=self.lanes)
+                found[name] = mask.astype(stage.dtype.numpy, copy=False)
+        return found
 
     def _seeds(self, head: Stage, gradient: Array) -> dict[str, Array]:
         """The cotangent of each of the head's outputs, in fp32 and without any scale."""

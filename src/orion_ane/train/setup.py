@@ -137,6 +137,7 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
         peers=peers,
         threads=threads,
         frozen=frozen,
+        dropout=decoder.dropout(config.seed) if isinstance(decoder, Adapted) else None,
     )
     notes.append(f"updates: {trainer.updates.name} ({trainer.updates.why})")
     loop = Loop(trainer, batches, plan, checkpoints=checkpoints)
