@@ -30,5 +30,6 @@ def workers(stand_in, monkeypatch, tmp_path) -> Iterator[None]:
     monkeypatch.setattr("tempfile.tempdir", None)
     yield
     gc.collect()  # devices that nobody closed
-    left = [p.name for p in tmp_path.glob("*") if p.name.startswith("orion-ane") or "_" in p.name]
+    left = [path.name for path in tmp_path.glob("*") if path.name.startswith("orion-ane")]
+    left += [path.name for path in tmp_path.glob("*_*_*")]
     assert left == [], "left over"

@@ -29,9 +29,11 @@ def here(workers) -> None:
 
 
 @pytest.fixture
-def device(monkeypatch) -> Iterator[Device]:
+def device(monkeypatch, tmp_path) -> Iterator[Device]:
     monkeypatch.delenv("STANDIN_DEVICE")
-    made = Device()
+    home = tmp_path / "home"
+    home.mkdir()
+    made = Device(home)
     engine = emulated_engine.Engine(emulated_engine.Plain())
     library = emulated_engine.library()
     library.standin_reset()
@@ -80,7 +82,6 @@ def run(device: Device, model: Model, fed: dict[str, np.ndarray]) -> np.ndarray:
 def ready(device: Device, spooled, by: float) -> Model:
     model = spooled(device, scaled(by))
     model.compile()
-    model.load()
     return model
 
 
@@ -127,11 +128,22 @@ def test_a_donors_plan_loads_other_weights_without_a_compile(device, spooled):
     fed, donor = feed(), ready(device, spooled, 2)
     model = spooled(device, scaled(3))
     model.take_plan(donor)
-    model.load()
     assert emulated_engine.library().standin_get(b"compiles") == 1
     np.testing.assert_array_equal(run(device, model, fed), answer(3, fed))
     donor.close()
     np.testing.assert_array_equal(run(device, model, fed), answer(3, fed))
+    model.close()
+
+
+def test_a_donor_gives_its_plan_also_where_the_framework_has_removed_its_directory(device, spooled):
+    """As it does when any model of the same text and weights is unloaded, anywhere."""
+    fed, donor = feed(), ready(device, spooled, 2)
+    ready(device, spooled, 2).close()
+    assert not donor.directory.exists()
+    model = spooled(device, scaled(3))
+    model.take_plan(donor)
+    np.testing.assert_array_equal(run(device, model, fed), answer(3, fed))
+    donor.close()
     model.close()
 
 
@@ -162,9 +174,8 @@ def test_a_load_that_fails_once_is_tried_again(device, spooled):
     model.close()
     emulated_engine.switch(fail_loads=2)
     model = spooled(device, scaled(2))
-    model.compile()
     with pytest.raises(BackendError, match=r"load: .*Program load failure.*appleneuralengine 6"):
-        model.load()
+        model.compile()
     model.close()
 
 
@@ -227,7 +238,7 @@ def test_other_threads_go_on_while_the_device_works(device, spooled, monkeypatch
 def test_a_system_with_other_types_is_refused_before_anything_is_called(drifted, monkeypatch):
     """In a process of its own: two systems in one would share their classes."""
     monkeypatch.setenv("ORION_ANE_LIBRARIES", str(drifted))
-    code = "from orion_ane.runtime.backends.neural_engine.device import Device; Device()"
+    code = "from orion_ane.runtime.backends.neural_engine.device import Device; Device(None)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "loadWithQoS:options:error:]: has other types" in done.stderr
     assert f"want {call.LOAD.types}" in done.stderr

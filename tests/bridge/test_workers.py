@@ -19,6 +19,7 @@ from orion_ane.ane.targets import TARGETS
 from orion_ane.errors import BackendError, BudgetError, LimitError, MilError
 from orion_ane.mil import Program
 from orion_ane.runtime import backend
+from orion_ane.runtime.backends.neural_engine import folders
 from orion_ane.runtime.backends.neural_engine.backend import NeuralEngine
 from orion_ane.runtime.backends.neural_engine.machine import probe_file
 from orion_ane.runtime.backends.neural_engine.plan import Add, Copy, Place, Read, Run, Write
@@ -229,10 +230,37 @@ def test_what_two_killed_processes_left_goes_with_the_next_worker(tmp_path):
     model.mkdir()
     folder = tmp_path / "orion-ane-worker-999999999-x"
     folder.mkdir()
-    (folder / "directories").write_text(f"{model}\n")
+    folders.claim(model, folder)
     NeuralEngine().close()
-    assert not model.exists()
-    assert not folder.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_that_dies_while_it_compiles_leaves_nothing(monkeypatch, tmp_path):
+    """Before it could say where the framework would lay the program's files."""
+    monkeypatch.setenv("STANDIN_DEVICE", "probed_engine")
+    engine = NeuralEngine(target=None)
+    doomed = replace(scaled(2), text=scaled(2).text.replace("}", "    // = gelu(\n}", 1))
+    with pytest.raises(BackendError, match="compile: the worker ended: got SIGSEGV"):
+        engine.compile(doomed)
+    assert [path.name for path in tmp_path.iterdir()] == [engine._process.folder.name]
+    engine.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_with_the_same_program_share_its_folder_until_the_last_goes(tmp_path):
+    engines = [NeuralEngine(), NeuralEngine()]
+    first, second = (engine.compile(scaled(2)) for engine in engines)
+    (shared,) = (p for p in tmp_path.iterdir() if p.name.endswith(folders.SUFFIX))
+    os.kill(engines[0].worker, signal.SIGKILL)
+    engines[0].close()
+    assert_runs(second, 2)
+    assert_runs(engines[1].load(scaled(3), donor=second), 3)
+    second.reload(scaled(5).weights)
+    assert_runs(second, 2)
+    assert shared.exists()
+    engines[1].close()
+    assert list(tmp_path.iterdir()) == []
+    first.close()
 
 
 # Plans

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from orion_ane.errors import BackendError
+from orion_ane.runtime.backends.neural_engine import folders
 from orion_ane.runtime.backends.neural_engine import signatures as call
 from orion_ane.runtime.backends.neural_engine.libraries import Libraries, libraries
 from orion_ane.runtime.backends.neural_engine.objc import Pointer, Runtime
@@ -34,13 +35,16 @@ class Device:
     """The framework with its signatures checked.
 
     Args:
+        home: the folder of who uses it, by which its claims to the framework's folders are told
+            apart from those of other processes.
         of: where the libraries lie; by default, those of this machine.
 
     Raises:
         BackendError: there is no framework here, or it is not what the bridge was written for.
     """
 
-    def __init__(self, of: Libraries | None = None) -> None:
+    def __init__(self, home: Path, of: Libraries | None = None) -> None:
+        self._home = home
         self.runtime = Runtime(of or libraries())
         self._calls = {method: self.runtime.bind(method) for method in call.REQUIRED}
         self.surfaces = Surfaces(self.runtime)
@@ -148,16 +152,17 @@ class Device:
     def hold(self, directory: Path) -> None:
         """Count one more model whose files lie there: equal texts and weights share them."""
         with self._lock:
+            if directory not in self._holders:
+                folders.claim(directory, self._home)
             self._holders[directory] = self._holders.get(directory, 0) + 1
 
     def let_go(self, directory: Path) -> None:
-        """Remove what lies there with its last model."""
+        """Remove what lies there with its last model, unless another process has one."""
         with self._lock:
             self._holders[directory] -= 1
-            if self._holders[directory]:
-                return
-            del self._holders[directory]
-        shutil.rmtree(directory, ignore_errors=True)
+            if not self._holders[directory]:
+                del self._holders[directory]
+                folders.release(directory, self._home)
 
 
 class Request:
@@ -192,37 +197,42 @@ class Model:
         self.directory, self.text = directory, text
         self._device, self._of, self._files, self._maps = device, of, files, maps
         self._is_loaded, self._is_closed = False, False
+        self._plan = b""
         self._end = weakref.finalize(self, device.runtime.release, of)
         device.hold(directory)
 
     def compile(self) -> None:
-        """Compile it from its directory.
+        """Compile it from its directory, and load it.
 
         Raises:
-            BackendError: the compiler refuses it.
+            BackendError: the compiler refuses it, or it cannot be loaded.
         """
-        self.write(self._files)
-        self._device.compiles += 1
-        self._want("compile", call.COMPILE, QOS, self._device.no_options)
+        with folders.alone(self.directory):
+            self.write(self._files)
+            self._device.compiles += 1
+            self._want("compile", call.COMPILE, QOS, self._device.no_options)
+            plan = self.directory / PLAN
+            # Kept, since the directory goes when any model of the same text and weights is
+            # unloaded, in this process or in another.
+            self._plan = plan.read_bytes() if plan.is_file() else b""
+            self._load()
 
     def take_plan(self, donor: Model) -> None:
-        """Lay a donor's compiled plan beside the files, so that a load needs no compile.
+        """Lay a donor's compiled plan beside the files, and load it without a compile.
 
         Raises:
-            BackendError: the donor has none.
+            BackendError: the donor has none, or it cannot be loaded.
         """
-        plan = donor.directory / PLAN
-        if not plan.is_file():
-            raise BackendError("load", "the donor has no compiled plan in its directory")
-        self.write(self._files)
-        shutil.copyfile(plan, self.directory / PLAN)
+        if not donor._plan:
+            raise BackendError("load", "the donor's compile has left no plan in its directory")
+        with folders.alone(self.directory):
+            self.write(self._files)
+            self._plan = donor._plan
+            _replace(self.directory / PLAN, self._plan)
+            self._load()
 
-    def load(self) -> None:
-        """Load it; once more after a failure.
-
-        Raises:
-            BackendError: it failed twice.
-        """
+    def _load(self) -> None:
+        """Load it; once more after a failure."""
         try:
             self._want("load", call.LOAD, QOS, self._device.no_options)
         except BackendError:
@@ -230,32 +240,29 @@ class Model:
             self._want("load", call.LOAD, QOS, self._device.no_options)
         self._is_loaded = True
 
-    def unload(self) -> None:
-        """Unload it; its directory goes with that.
-
-        Raises:
-            BackendError: the framework cannot.
-        """
+    def _unload(self) -> None:
+        """Unload it; its directory goes with that."""
         if self._is_loaded:
             self._is_loaded = False
             self._want("unload", call.UNLOAD, QOS)
 
-    def purge(self) -> None:
-        """Let the daemon forget what it compiled."""
-        self._device.send(call.PURGE, self._of)
-
     def reload(self, files: Mapping[str, Path], *, purge: bool = False) -> None:
         """Unload, lay other blob files there, load: whether they take effect is the device's.
+
+        Args:
+            files: by their path in the text.
+            purge: let the daemon forget what it compiled, in between.
 
         Raises:
             BackendError: one of the steps fails.
         """
-        self.unload()
-        if purge:
-            self.purge()
-        self.write(files)
-        self._files = files
-        self.load()
+        with folders.alone(self.directory):
+            self._unload()
+            if purge:
+                self._device.send(call.PURGE, self._of)
+            self.write(files)
+            self._files = files
+            self._load()
 
     def evaluate(self, request: Request) -> None:
         """Run it on the request's surfaces.
@@ -282,7 +289,8 @@ class Model:
             return
         self._is_closed = True
         try:
-            self.unload()
+            with folders.alone(self.directory):
+                self._unload()
         finally:
             self._end()
             self._maps = {}

@@ -16,12 +16,10 @@ from typing import Any
 
 from orion_ane.errors import BackendError
 from orion_ane.mil.program import Program, buffer_digest
-from orion_ane.runtime.backends.neural_engine import wire
+from orion_ane.runtime.backends.neural_engine import folders, wire
 
 MODULE = "orion_ane.runtime.backends.neural_engine.worker"
 PREFIX = "orion-ane-worker"
-DIRECTORIES = "directories"
-"""A file that names the framework's folders, so that those of a process that was killed can go."""
 START_S = 120.0
 END_S = 10.0
 
@@ -50,14 +48,13 @@ class Process:
         self._timeout_s = timeout_s
         made = tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-")
         self.folder = Path(made)
-        self._directories: set[str] = set()
         command = [sys.executable, "-m", MODULE, made]
         # A new interpreter, not a fork: Objective-C ends processes that were forked.
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._asks, self._answers = self._child.stdin.fileno(), self._child.stdout.fileno()
-        self._end = weakref.finalize(self, _end, self._child, self.folder, self._directories)
+        self._end = weakref.finalize(self, _end, self._child, self.folder)
         self.round_trips = 0
         try:
             answer = self._answer("start", START_S)
@@ -103,8 +100,6 @@ class Process:
         answer = self._answer(op, self._timeout_s)
         if "failed" in answer:
             _raise(answer)
-        if "directory" in answer:
-            self._note(answer["directory"])
         return answer
 
     def _answer(self, op: str, timeout_s: float) -> dict[str, Any]:
@@ -128,18 +123,12 @@ class Process:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return WorkerLostError(op, "the worker ended", got=how, may_repeat=True)
 
-    def _note(self, directory: str) -> None:
-        if directory not in self._directories:
-            self._directories.add(directory)
-            with (self.folder / DIRECTORIES).open("a") as file:
-                file.write(directory + "\n")
-
     def close(self) -> None:
         """End it, and remove what is shared; a second call does nothing."""
         self._end()
 
 
-def _end(child: subprocess.Popen[bytes], folder: Path, directories: set[str]) -> None:
+def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
             pipe.close()
@@ -148,8 +137,12 @@ def _end(child: subprocess.Popen[bytes], folder: Path, directories: set[str]) ->
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-    for directory in directories:
-        shutil.rmtree(directory, ignore_errors=True)
+    _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """What a worker that is gone has left: the framework's folders, then its own."""
+    folders.release_all(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -159,10 +152,7 @@ def _sweep() -> None:
         owner = folder.name.removeprefix(f"{PREFIX}-").partition("-")[0]
         if not owner.isdigit() or _lives(int(owner)) or folder.stat().st_uid != os.getuid():
             continue
-        listed = folder / DIRECTORIES
-        for line in listed.read_text().splitlines() if listed.is_file() else ():
-            shutil.rmtree(line, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 def _lives(pid: int) -> bool:

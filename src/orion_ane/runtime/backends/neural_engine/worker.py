@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from orion_ane.errors import BackendError
-from orion_ane.runtime.backends.neural_engine import wire
+from orion_ane.runtime.backends.neural_engine import folders, wire
 from orion_ane.runtime.backends.neural_engine.device import Device, Model, Request
 from orion_ane.runtime.backends.neural_engine.objc import Runtime, function
 from orion_ane.runtime.backends.neural_engine.plan import (
@@ -110,12 +110,11 @@ class Worker:
         model = self._device.model(text.decode(), self._files(files))
         try:
             prepare(model)
-            model.load()
             self._loaded[program] = Loaded(self._device, model, inputs, outputs)
         except BackendError:
             model.close()
             raise
-        return {"directory": str(model.directory), "compiles": self._device.compiles}
+        return {"compiles": self._device.compiles}
 
     def _files(self, files: dict[str, str]) -> dict[str, Path]:
         return {path: self._folder / name for path, name in files.items()}
@@ -184,6 +183,7 @@ class Worker:
                 loaded.close()
             except BackendError as error:
                 print(error, file=sys.stderr)  # noqa: T201 - nobody is left to be told otherwise
+        folders.release_all(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -212,7 +212,7 @@ def main(folder: Path) -> None:
     answers = os.dup(1)
     os.dup2(2, 1)  # what the framework prints is no answer
     try:
-        device = Device()
+        device = Device(folder)
     except BackendError as error:
         wire.send(answers, _failed(error))
         return
