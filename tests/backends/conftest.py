@@ -18,6 +18,8 @@ DEVICES = ("emulator", "cpu", "ane")
 WITHOUT_LIMITS = {"emulator": {"target": None}}
 """How a device is opened for programs that no target would take; most need no more."""
 
+ROW = "test_a_row_means_what_the_table_says"
+
 Open = Callable[..., Backend]
 
 
@@ -25,6 +27,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--backend") or DEVICES
         metafunc.parametrize("device", chosen, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)  # before those marked slow are left out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the rows, each of which takes device `ane` 40 ms, every fourth runs with each change.
+
+    The emulator, whose arithmetic that device's stand-in borrows, runs all of them.
+    `--backend ane` chooses all of them for it too.
+    """
+    if config.getoption("--backend"):
+        return
+    rows = [item for item in items if item.name.startswith(f"{ROW}[ane-")]
+    for i, item in enumerate(rows):
+        if i % 4:
+            item.add_marker(pytest.mark.slow)
 
 
 class Shared(NeuralEngine):

@@ -6,7 +6,7 @@ import pytest
 from conformance_runs import check_frozen
 
 
-@pytest.mark.slow  # the first part is every third test of the list, and enough for each change
+@pytest.mark.slow
 @pytest.mark.conformance
 @pytest.mark.timeout(1800)
 def test_what_core_ml_was_seen_to_compute_is_computed_here(tmp_path):

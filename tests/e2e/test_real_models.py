@@ -183,6 +183,7 @@ class TestSmolLM2:
         want_loss = want["storybook_first_1200_chars"]["mean_next_token_loss"]
         assert smollm2.loss(ids) == pytest.approx(want_loss, abs=1e-4)
 
+    @pytest.mark.slow  # the recorded cases say the same of shorter ones
     def test_a_prompt_of_64_tokens_equals_transformers_on_the_same_weights(self, smollm2):
         torch = oracle("torch")
         transformers = oracle("transformers")
