@@ -113,7 +113,7 @@ def test_a_mil_block_is_mil(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in RUN - {"python"}], ids=str)
-def test_a_shell_block_runs_as_it_stands(block: Block, tmp_path: Path) -> None:
+def test_a_shell_block_runs_as_it_stands_U07(block: Block, tmp_path: Path) -> None:
     need_models(block.text)
     for command, shown in commands(block):
         first, *words = shlex.split(command)
@@ -138,7 +138,7 @@ def options(command: click.Command) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_an_option_named_in_a_page_exists(page: Path) -> None:
+def test_an_option_named_in_a_page_exists_U07(page: Path) -> None:
     spans = SPAN.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
     named = {o for s in spans if s.startswith(("--", "orion ")) for o in OPTION.findall(s)}
     assert named <= options(orion)

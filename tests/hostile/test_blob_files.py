@@ -60,7 +60,7 @@ SECOND = OFFSETS[1]
         (changed(SECOND + 24, "Q", 2**64 - 1), SECOND, "not whole uint3 elements"),
     ],
 )
-def test_a_damaged_blob_is_refused_where_it_lies(file, offset, message):
+def test_a_damaged_blob_is_refused_where_it_lies_W13(file, offset, message):
     with pytest.raises(MilError) as caught:
         read_blob(file, offset)
     assert message in str(caught.value)

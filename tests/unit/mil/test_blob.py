@@ -152,6 +152,13 @@ def test_reserved_fields_and_the_count_are_not_asked():
     assert read_blob(file, 64).array().tolist() == [0, 1, 2, 3]
 
 
+def test_the_first_blob_is_where_the_engine_looks_for_it_W13():
+    file = pack({"w": np.arange(4, dtype=np.float16)}).data
+    assert bytes(file[64:68]) == b"\xef\xbe\xad\xde"
+    assert struct.unpack_from("<QQ", file, 72) == (8, 128)
+    assert np.frombuffer(file, np.float16, 4, 128).tolist() == [0, 1, 2, 3]
+
+
 def test_the_data_offset_is_followed():
     file = bytearray(struct.pack("<II56x", 1, 2)).ljust(320)
     file[64:128] = struct.pack("<IIQQQ32x", 0xDEADBEEF, 6, 4, 256, 0)
