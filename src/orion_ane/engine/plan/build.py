@@ -328,12 +328,29 @@ class Builder:
             found = self._matmul(node, _turned(y), _turned(x), (1, m, k))
             return _turned(found)
         batch = x.shape[:-2]
+        if m == prod(batch) == 1 and k > 1 and (found := self._row(node, x, y)) is not None:
+            return found
         out = self._new((*batch, m, n))
         if y.strides[-1] != 1 and y.strides[-2] != 1 and n > 1 < k:
             y = self._packed(_base(y)).stretched(y.shape)
         self._work(
             Kind.MATMUL, (x, _turned(y)), out, sizes, node, prod(batch) * m, prod(batch) * m * n * k
         )
+        return out
+
+    def _row(self, node: Node, x: View, y: View) -> View | None:
+        """A row x times y, dealt out by columns; None where neither axis of y is packed."""
+        k, n = y.shape[-2:]
+        out = self._new((*x.shape[:-2], 1, n))
+        x = self._packed(x, single=True).reshaped((1, k))
+        if y.strides[-2:] == (1, k):
+            w = View(y.buffer, (n, k), (k, 1), y.offset)
+            self._work(Kind.ROWS, (w, x), out.reshaped((n, 1)), (k, 1), node, n, n * k)
+        elif y.strides[-1] == 1:
+            w = View(y.buffer, (k, n), y.strides[-2:], y.offset)
+            self._work(Kind.COLUMNS, (x, w), out, (n, k), node, n, n * k)
+        else:
+            return None
         return out
 
     def _wide(self, node: Node, x: View, y: View) -> View:

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 BLOCK = 1024  # elements of a register: 4 KiB, so that a few fit in the nearest cache
 REGISTER_BYTES = 4 * BLOCK
-COLUMNS = 64  # of a reduction over rows: what a thread sums side by side
+COLUMNS = 64  # of a reduction over rows, or a row's product: what a thread sums side by side
 RANK = 5
 THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
 SMALL_PRODUCT = 1 << 15  # multiply-adds that are sooner done row by row than laid out
@@ -32,6 +32,8 @@ class Kind(IntEnum):
     """Rows of an int8 weight times few columns."""
     UNPACK = 8
     """Rows of an int8 weight as fp32."""
+    COLUMNS = 9
+    """A row times a matrix, by stretches of its columns."""
 
 
 class At(IntEnum):

@@ -19,5 +19,6 @@ NATIVES: Mapping[Kind, Native] = MappingProxyType({
     Kind.WIDE: panels.multiply,
     Kind.CODES: quantised.rows_of_codes,
     Kind.UNPACK: quantised.unpack_rows,
+    Kind.COLUMNS: products.columns,
 })  # fmt: skip
 """Each is compiled when the first program that has such a command is lowered."""

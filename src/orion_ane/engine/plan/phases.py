@@ -17,6 +17,8 @@ from orion_ane.engine.plan.commands import Buffer, Command, View
 from orion_ane.engine.plan.layout import BLOCK, COLUMNS, Kind
 
 WORTH_DEALING = 1 << 14  # operations that take longer than it takes to meet
+WORTH_READING = 1 << 13  # of rows of a port, which are in no cache yet
+STRETCH = 256  # columns of a row's product, where they are so many times whole
 FEW_UNITS = 4  # matrices of a batch: below, rows are dealt out, or strips or panels
 ALIGNMENT = 64
 
@@ -45,7 +47,7 @@ def _share(command: Command, sources: list[Command]) -> None:
             if all(_follows(command, s) for s in sources):
                 return
     command.units, command.size = 0, command.total
-    if command.cost < WORTH_DEALING:
+    if command.cost < (WORTH_READING if _reads_port(command) else WORTH_DEALING):
         return
     match command.kind:
         case Kind.TAPE:
@@ -54,8 +56,15 @@ def _share(command: Command, sources: list[Command]) -> None:
             batch = prod(command.writes[0].shape[:-2])
             units = batch if batch >= FEW_UNITS else command.total
             command.units, command.size = units, command.total // units
+        case Kind.COLUMNS:
+            command.size = STRETCH if command.total % STRETCH == 0 else COLUMNS
+            command.units = -(-command.total // command.size)
         case _:
             command.units, command.size = command.total, 1
+
+
+def _reads_port(command: Command) -> bool:
+    return command.kind is Kind.ROWS and command.reads[0].buffer.place == "input"
 
 
 def _can_share(command: Command, units: int) -> bool:
@@ -91,6 +100,8 @@ def _follows(command: Command, source: Command) -> bool:
         return source.total == command.total and all(
             view.is_whole for view in command.reads if view.buffer in made
         )
+    if _is_element_by_element(source, command):
+        return True
     if not (_can_share(source, source.units) and _can_share(command, command.units)):
         return False
     return all(
@@ -98,6 +109,16 @@ def _follows(command: Command, source: Command) -> bool:
         for written in source.writes
         for read in command.reads
         if read.buffer is written.buffer
+    )
+
+
+def _is_element_by_element(source: Command, command: Command) -> bool:
+    """Whether both are dealt out in the same stretches, and what one wrote is read as it lies."""
+    if command.kind is not Kind.TAPE or source.kind not in (Kind.TAPE, Kind.COLUMNS):
+        return False
+    made = {view.buffer for view in source.writes}
+    return (source.size, source.total) == (command.size, command.total) and all(
+        view.is_whole for view in (*source.writes, *command.reads) if view.buffer in made
     )
 
 

@@ -48,6 +48,28 @@ def rows(
             z[s] = _rounded(dot_floats(line, x + 4 * s * inner, inner), rounds)
 
 
+@native(COMMAND, sources=SOURCES)
+def columns(
+    command: int, views_at: int, _steps: int, bases_at: int, _registers: int, begin: int, end: int
+) -> None:
+    """y [A] = x [B] w [B, A], whose rows are packed; a unit is a stretch of columns."""
+    c, views, bases = row(command), table(views_at, VIEW_COLUMNS), row(bases_at)
+    x, w = place_of(views, bases, c[VIEW]), place_of(views, bases, c[VIEW] + 1)
+    y = place_of(views, bases, c[VIEW] + 2)
+    inner, step, is_half = c[B], views[c[VIEW] + 1, STRIDE + 3], views[c[VIEW] + 1, IS_HALF]
+    first = begin * c[SIZE]
+    width = min(end * c[SIZE], c[TOTAL]) - first
+    z, factors = floats(y + 4 * first, width), floats(x, inner)
+    kernels.fill(z, np.float32(0))
+    for i in range(inner):
+        if is_half:
+            add_halves(factors[i], w + 2 * (i * step + first), y + 4 * first, width)
+        else:
+            add_floats(factors[i], w + 4 * (i * step + first), y + 4 * first, width)
+    if c[ROUNDS]:
+        kernels.round_halves(z)
+
+
 @compiled(is_part=True)
 def _row_of_matmul(
     line: int, y: int, out: int, sizes: tuple[int, int], is_half: int, y_step: int, y_row: int
