@@ -328,8 +328,8 @@ class Builder:
             found = self._matmul(node, _turned(y), _turned(x), (1, m, k))
             return _turned(found)
         batch = x.shape[:-2]
-        if m == prod(batch) == 1 and k > 1 and (found := self._row(node, x, y)) is not None:
-            return found
+        if m == prod(batch) == 1 and k > 1 and (row := self._row(node, x, y)) is not None:
+            return row
         out = self._new((*batch, m, n))
         if y.strides[-1] != 1 and y.strides[-2] != 1 and n > 1 < k:
             y = self._packed(_base(y)).stretched(y.shape)
