@@ -15,6 +15,7 @@ from orion_ane.types import Array
 
 SOURCES = (code, gemm, kernels, layout, tiles)
 STRIPS = 4 * gemm.STRIPS  # that one thread multiplies at a time
+LAID = 12 * gemm.PANEL  # rows that one thread lays out at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +31,13 @@ class Outer:
 
 
 @compiled(sources=SOURCES)
-def _lay(x: int, is_half: int, k: int, width: int, to: int) -> None:
-    """A panel of `width` rows of x, each of k numbers."""
+def _lay(x: int, is_half: int, k: int, rows: int, to: int) -> None:
+    """Panels of so many rows of x, each of k numbers."""
     one: Any = np.int64(1)
-    gemm.lay_panel(x, is_half, (one, k), k, width, to)
+    size = 4 - 2 * is_half
+    for at in range(0, rows, gemm.PANEL):
+        width = min(gemm.PANEL, rows - at)
+        gemm.lay_panel(x + size * at * k, is_half, (one, k), k, width, to + 4 * at * k)
 
 
 @compiled(sources=SOURCES)
@@ -58,13 +62,13 @@ def add_all(products: Sequence[Outer], threads: Threads) -> None:
     """Compute products of which no two add to the same place; how many threads does not show."""
     inputs = {id(product.x): product.x for product in products}
     panels = {key: _room(x) for key, x in inputs.items()}
-    lays = [(key, at) for key, x in inputs.items() for at in range(0, len(x), gemm.PANEL)]
+    lays = [(key, at) for key, x in inputs.items() for at in range(0, len(x), LAID)]
 
     def lay(i: int) -> None:
         key, at = lays[i]
         x, to = inputs[key], panels[key]
-        k, width = x.shape[1], min(gemm.PANEL, len(x) - at)
-        _lay(x[at:].ctypes.data, _is_half(x), k, width, to.ctypes.data + 4 * at * k)
+        k, rows = x.shape[1], min(LAID, len(x) - at)
+        _lay(x[at:].ctypes.data, _is_half(x), k, rows, to.ctypes.data + 4 * at * k)
 
     parts = [
         (product, at, min(at + STRIPS, strips))

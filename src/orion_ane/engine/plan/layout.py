@@ -40,28 +40,40 @@ class At(IntEnum):
     """Columns of a command."""
 
     KIND = 0
-    WAIT = 1
-    """Whether all threads must have finished what was before."""
-    UNITS = 2
-    """What is dealt out among threads; 0: all of it is the first thread's."""
-    SIZE = 3
+    UNITS = 1
+    """What is dealt out among threads; 0: one of them does all of it."""
+    SIZE = 2
     """Of a unit: elements of a tape, rows of a matmul, jobs of a reduction."""
-    TOTAL = 4
+    TOTAL = 3
     """Elements, rows or jobs in all."""
-    VIEW = 5
+    VIEW = 4
     """The first of its views."""
-    STEP = 6
+    STEP = 5
     """The first step of its tape."""
-    STEPS = 7
-    ROUNDS = 8
+    STEPS = 6
+    ROUNDS = 7
     """Whether results are rounded to fp16."""
-    A = 9
-    B = 10
-    C = 11
-    SPAN = 12
+    A = 8
+    B = 9
+    C = 10
+    SPAN = 11
     """How many commands, from this on, are done unit by unit: all on one, then on the next."""
-    CALL = 13
+    CALL = 12
     """The address of the code that does it."""
+
+
+class Task(IntEnum):
+    """Columns of a task: what one thread does without a break."""
+
+    FIRST = 0
+    """The first of its commands, which follow one another in the table."""
+    COUNT = 1
+    """How many."""
+    BEGIN = 2
+    """The first unit that it does of each."""
+    END = 3
+    NEEDS = 4
+    """How many tasks, from the first on, must be done before."""
 
 
 class Of(IntEnum):
@@ -129,5 +141,6 @@ COMMAND = "void(int64, int64, int64, int64, int64, int64, int64)"
 bases, then of the thread's own memory, and its units, from one to before another."""
 
 COMMAND_COLUMNS = len(At)
+TASK_COLUMNS = len(Task)
 VIEW_COLUMNS = Of.STRIDE + RANK
 STEP_COLUMNS = len(In)

@@ -1,6 +1,6 @@
 """Who does what when: commands dealt out or not, barriers between them, buffers in one arena.
 
-Small commands are the first thread's, which needs no barrier between two of them.  Nor do two
+Small commands are one thread's, which needs no barrier between two of them.  Nor do two
 commands that are dealt out alike, where each thread reads what it wrote itself.  A phase is what
 runs between two barriers; memory is used again in a later phase alone.
 """

@@ -14,6 +14,7 @@ from orion_ane.engine.plan.memory import Arena
 from orion_ane.engine.plan.phases import ALIGNMENT, arena, deal
 from orion_ane.engine.plan.quantised import KnownCodes
 from orion_ane.engine.plan.table import Table
+from orion_ane.engine.plan.tasks import grouped, tasks
 from orion_ane.engine.threads import Threads
 from orion_ane.ir.graph import Graph
 from orion_ane.ops.leaf import Weight
@@ -34,6 +35,7 @@ class Code:
         builder.build()
         commands = fused(scheduled(builder.commands))
         deal(commands)
+        commands = grouped(commands)
         self.arena = arena(commands)
         self.graph, self.constants = graph, builder.constants
         self.inputs, self.outputs = builder.inputs, builder.outputs
@@ -56,7 +58,8 @@ class Plan:
 
     def __init__(self, code: Code, known: Known, threads: Threads) -> None:
         self.code, self.threads = code, threads
-        self.is_shared = code.is_dealt and threads.count > 1
+        self.count = threads.count if code.is_dealt else 1
+        self.tasks = tasks(code.commands, self.count)
         self.constants = [_flat(known.constants[node]) for node in code.constants]
         rest = 1 + len(code.bases) - 2 - len(self.constants)
         self.arrays = [_ZERO, _ZERO, *self.constants, *[_ZERO] * rest]  # of each base; 0 the arena
@@ -116,14 +119,15 @@ class Bound:
             BackendError: the process was forked after its parent computed, and has no threads.
         """
         plan, code = self._plan, self._plan.code
-        count, table = plan.threads.count if plan.is_shared else 1, code.table
+        count, table = plan.count, code.table
         with plan.threads.running(has_products=False):
             held = _ARENA.at_least(code.arena + count * code.scratch)
             self._arrays[0], self._bases[0] = held, held.ctypes.data
-            commands = table.commands.ctypes.data, len(table.commands)
-            tables = table.views.ctypes.data, table.steps.ctypes.data, self._bases.ctypes.data
+            tasks = plan.tasks.ctypes.data, len(plan.tasks)
+            rows = table.commands, table.views, table.steps, self._bases
+            commands, views, steps, bases = (array.ctypes.data for array in rows)
             scratch = int(self._bases[0]) + code.arena, code.scratch
-            team.lead(plan.threads, count, (*commands, *tables), scratch)
+            team.lead(plan.threads, count, tasks, (commands, views, steps, bases), scratch)
 
 
 _ZERO = np.zeros(1, np.float32)

@@ -1,4 +1,8 @@
-"""What runs a plan: every thread reads the same commands and does its share."""
+"""What runs a plan: every thread takes the next task, until there is none.
+
+Who does what is settled as it is done, so a thread that comes late, or that others are given the
+processor of, delays nobody by more than a task.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,20 @@ from orion_ane.engine.jit import compiled
 from orion_ane.engine.plan import code, kernels, layout
 from orion_ane.engine.plan.code import call_native, fetch, fetch_add, pause, put, yield_processor
 from orion_ane.engine.plan.kernels import table
-from orion_ane.engine.plan.layout import COMMAND_COLUMNS
+from orion_ane.engine.plan.layout import COMMAND_COLUMNS, TASK_COLUMNS
 
 # Plain numbers: numba compiles them in.
-WAIT, UNITS, SPAN, CALL = (int(layout.At[name]) for name in ("WAIT", "UNITS", "SPAN", "CALL"))
+SPAN, CALL = int(layout.At.SPAN), int(layout.At.CALL)
+FIRST, COUNT, BEGIN, END, NEEDS = map(int, layout.Task)
 
 SOURCES = (code, kernels, layout)
 
-# What the threads of a process share, each number in a cache line of its own
-ARRIVED, TURN, OPEN, TEAM, LEFT, AWAKE, ARGUMENTS = range(0, 128 * 7, 128)
+# What the threads of a process share, each number in cache lines of its own
+TAKEN, DONE, OPEN, LEFT, AWAKE, ARGUMENTS = range(0, 128 * 6, 128)
 SHARED = (ARGUMENTS + 128) // 8
 _CLOSED = 1 << 40
-_PATIENCE = 20_000  # pauses that the first thread waits for others to start, under a millisecond
 _SPINS = 2_000  # pauses before a waiting thread lets others have the processor
+_IDLE_SPINS = 64  # pauses between two offers of it by a thread that has nothing to do
 
 
 @compiled(is_part=True)
@@ -30,49 +35,28 @@ def _waited(spins: int) -> int:
 
 
 @compiled(is_part=True)
-def _meet(shared: int, team: int) -> None:
-    """Wait until every thread is here."""
-    turn = fetch(shared + TURN)
-    if fetch_add(shared + ARRIVED, 1) + 1 == team:
-        put(shared + ARRIVED, 0)
-        put(shared + TURN, turn + 1)
-        return
-    spins = 0
-    while fetch(shared + TURN) == turn:
-        spins = _waited(spins)
-
-
-# All of it
-
-
-@compiled(is_part=True)
-def _share(
-    mine: int,
-    team: int,
-    shared: int,
-    rows: tuple[int, int],
-    tables: tuple[int, int, int],
-    registers: int,
-) -> None:
-    """What one thread of a team does of some commands."""
-    (commands_at, count), (views, steps, bases) = rows, tables
-    commands = table(commands_at, COMMAND_COLUMNS)
-    i = 0
-    while i < count:
-        if commands[i, WAIT] and team > 1:
-            _meet(shared, team)
-        units, span = commands[i, UNITS], commands[i, SPAN]
-        begin, end = mine * units // team, (mine + 1) * units // team
-        if units == 0:
-            begin, end = 0, 1 if mine == 0 else 0
-        step = end - begin if span == 1 else 1
-        while begin < end:
-            for j in range(i, i + span):
-                command = commands_at + 8 * COMMAND_COLUMNS * j
-                call = commands[j, CALL]
-                call_native(call, command, views, steps, bases, registers, begin, begin + step)
-            begin += step
-        i += span
+def _work(shared: int, tasks_at: int, total: int, tables: tuple[int, int, int, int, int]) -> None:
+    """Take task after task, each once what it reads from is done."""
+    commands_at, views, steps, bases, registers = tables
+    commands, tasks = table(commands_at, COMMAND_COLUMNS), table(tasks_at, TASK_COLUMNS)
+    taken = fetch_add(shared + TAKEN, 1)
+    while taken < total:
+        task, spins = tasks[taken], 0
+        while fetch(shared + DONE) < task[NEEDS]:
+            spins = _waited(spins)
+        i, last = task[FIRST], task[FIRST] + task[COUNT]
+        while i < last:
+            span, begin, end = commands[i, SPAN], task[BEGIN], task[END]
+            step = end - begin if span == 1 else 1
+            while begin < end:
+                for j in range(i, i + span):
+                    command = commands_at + 8 * COMMAND_COLUMNS * j
+                    call = commands[j, CALL]
+                    call_native(call, command, views, steps, bases, registers, begin, begin + step)
+                begin += step
+            i += span
+        fetch_add(shared + DONE, 1)
+        taken = fetch_add(shared + TAKEN, 1)
 
 
 @compiled(sources=SOURCES)
@@ -87,81 +71,68 @@ def enlist(shared: int, wanted: int) -> int:
 def lead(
     shared: int,
     expected: int,
-    stays: int,
+    tasks: int,
+    total: int,
     commands: int,
-    count: int,
     views: int,
     steps: int,
     bases: int,
     scratch: int,
     scratch_size: int,
 ) -> None:
-    """Run commands with the threads that follow, of which there should be one less than expected.
+    """Do tasks with the threads that follow, of which there may be one less than expected.
 
-    Who does not come in time has no part; those who have one are waited for.
+    Whoever comes has a part from then on, and nobody is waited for that has none.
 
     Args:
         shared: the address of SHARED numbers, which begin as zeros.
-        expected: how many threads there should be.
-        stays: pauses for which others then wait for more to do.
+        expected: how many threads there may be.
+        tasks: the address of rows of `Task`.
+        total: how many.
         commands: the address of rows of `At`.
-        count: how many.
         views: the address of rows of `Of`.
         steps: the address of rows of `In`.
         bases: the address of addresses, which views count from.
         scratch: the address of the threads' own memory.
         scratch_size: bytes of it a thread.
     """
-    if expected == 1:
-        _share(0, 1, shared, (commands, count), (views, steps, bases), scratch)
-        return
     at = shared + ARGUMENTS
     put(at, expected)
-    put(at + 8, stays)
-    put(at + 16, commands)
-    put(at + 24, count)
+    put(at + 8, tasks)
+    put(at + 16, total)
+    put(at + 24, commands)
     put(at + 32, views)
     put(at + 40, steps)
     put(at + 48, bases)
     put(at + 56, scratch)
     put(at + 64, scratch_size)
-    put(shared + TEAM, 0)
+    put(shared + TAKEN, 0)
+    put(shared + DONE, 0)
     put(shared + LEFT, 0)
     put(shared + OPEN, expected - 1)
-    waited = 0
-    while fetch(shared + OPEN) > 0 and waited < _PATIENCE:
-        pause()
-        waited += 1
-    team = expected - max(0, fetch_add(shared + OPEN, -_CLOSED))
-    put(shared + TEAM, team)
-    _share(0, team, shared, (commands, count), (views, steps, bases), scratch)
+    _work(shared, tasks, total, (commands, views, steps, bases, scratch))
+    came = expected - 1 - max(0, fetch_add(shared + OPEN, -_CLOSED))
     spins = 0
-    while fetch(shared + LEFT) < team - 1:
+    while fetch(shared + LEFT) < came:
         spins = _waited(spins)
 
 
 @compiled(sources=SOURCES)
-def follow(shared: int) -> None:
-    """Have a part in what another thread leads, until there is nothing for a while."""
-    stays, idle, at = _PATIENCE, 0, shared + ARGUMENTS
+def follow(shared: int, stays: int) -> None:
+    """Have a part in what another thread leads, until there is nothing for `stays` pauses."""
+    idle, at = 0, shared + ARGUMENTS
     while idle < stays:
         # Places are counted down, so that no more come than are wanted; below 1 there is none.
         place = fetch_add(shared + OPEN, -1) if fetch(shared + OPEN) > 0 else 0
         if place < 1:
             pause()
             idle += 1
+            if idle % _IDLE_SPINS == 0:
+                yield_processor()
             continue
-        team, spins = fetch(shared + TEAM), 0
-        while team == 0:
-            spins = _waited(spins)
-            team = fetch(shared + TEAM)
-        mine = fetch(at) - place
-        rows, tables = (
-            (fetch(at + 16), fetch(at + 24)),
-            (fetch(at + 32), fetch(at + 40), fetch(at + 48)),
-        )
-        registers = fetch(at + 56) + mine * fetch(at + 64)
-        _share(mine, team, shared, rows, tables, registers)
-        stays, idle = fetch(at + 8), 0
+        registers = fetch(at + 56) + (fetch(at) - place) * fetch(at + 64)
+        tables = fetch(at + 24), fetch(at + 32), fetch(at + 40), fetch(at + 48), registers
+        _work(shared, fetch(at + 8), fetch(at + 16), tables)
+        idle = 0
         fetch_add(shared + LEFT, 1)
     fetch_add(shared + AWAKE, -1)

@@ -42,11 +42,7 @@ class Table:
         self.scratch = 2 * REGISTER_BYTES
         """Bytes that a thread needs of its own."""
         self._read_by = _readers(commands)
-        phase = 0
-        rows: list[list[int]] = []
-        for command in commands:
-            rows.append(self._row(command, is_first=command.phase != phase))
-            phase = command.phase
+        rows = [self._row(command) for command in commands]
         at = 0
         while at < len(rows):
             rows[at][At.SPAN] = span = _span(commands, at)
@@ -60,9 +56,9 @@ class Table:
         place = buffer.place
         return 0 if place == "arena" else self._bases[place, buffer.name]
 
-    def _row(self, command: Command, *, is_first: bool) -> list[int]:
+    def _row(self, command: Command) -> list[int]:
         row = [0] * COMMAND_COLUMNS
-        row[At.KIND], row[At.WAIT] = command.kind, is_first
+        row[At.KIND] = command.kind
         row[At.CALL] = NATIVES[command.kind].address
         row[At.UNITS], row[At.SIZE], row[At.TOTAL] = command.units, command.size, command.total
         row[At.VIEW], row[At.STEP] = len(self._views), len(self._steps)

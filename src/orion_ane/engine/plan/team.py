@@ -12,8 +12,8 @@ import numpy as np
 from orion_ane.engine.plan import run
 from orion_ane.engine.threads import Threads
 
-STAYS = 5_000
-"""Pauses, some tenths of a millisecond: what the host does between two programs of a token."""
+STAYS = 40_000
+"""Pauses, a millisecond or two: longer than the host takes between two programs, or two tokens."""
 
 _SHARED = np.zeros(run.SHARED, np.int64)
 
@@ -21,22 +21,23 @@ _SHARED = np.zeros(run.SHARED, np.int64)
 def lead(
     threads: Threads,
     count: int,
-    tables: tuple[int, int, int, int, int],
+    tasks: tuple[int, int],
+    tables: tuple[int, int, int, int],
     scratch: tuple[int, int],
 ) -> None:
-    """Run commands on `count` threads.
+    """Do tasks on up to `count` threads.
 
     Args:
         threads: who may compute, and is running.
         count: how many should.
-        tables: the address of commands, how many there are, then the addresses of the views, the
-            steps and the bases.
+        tasks: their address, and how many there are.
+        tables: the addresses of the commands, the views, the steps and the bases.
         scratch: the address of the threads' own memory, and bytes of it for each.
     """
     shared = _SHARED.ctypes.data
     if count > 1:
-        threads.start(lambda: run.follow(shared), run.enlist(shared, count - 1))
-    run.lead(shared, count, STAYS, *tables, *scratch)
+        threads.start(lambda: run.follow(shared, STAYS), run.enlist(shared, count - 1))
+    run.lead(shared, count, *tasks, *tables, *scratch)
 
 
 def _forget() -> None:

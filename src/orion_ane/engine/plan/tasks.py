@@ -1,0 +1,62 @@
+"""What threads take one after the other: parts of commands, large ones first, then smaller ones.
+
+Half of what is left of a command is dealt out equally, then half of the rest, and so on, so that
+threads end together though one may be slower, or come late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+
+import numpy as np
+
+from orion_ane.engine.plan.commands import Command
+from orion_ane.engine.plan.layout import TASK_COLUMNS
+from orion_ane.types import Array
+
+_LEAST = 1 << 14  # operations of a part, about; to take a task costs as much as a few hundred
+_ROUNDS = 5  # the last leaves parts of a thirty-second of a thread's share
+
+
+def grouped(commands: Sequence[Command]) -> list[Command]:
+    """The commands of each phase with those that are dealt out alike side by side.
+
+    What one of them reads of another, its unit reads of the same unit; the rest of a phase has
+    nothing to do with each other.
+    """
+    found: list[Command] = []
+    for _, phase in groupby(commands, key=lambda command: command.phase):
+        by_units: dict[int, list[Command]] = {}
+        for command in phase:
+            by_units.setdefault(command.units, []).append(command)
+        for alike in by_units.values():
+            found += alike
+    return found
+
+
+def tasks(commands: Sequence[Command], count: int) -> Array:
+    """The rows of `Task` for commands in groups, and up to `count` threads."""
+    rows: list[tuple[int, int, int, int, int]] = []
+    first, phase, needs = 0, 0, 0
+    for (at, units), alike in groupby(commands, key=lambda c: (c.phase, c.units)):
+        if at != phase:
+            phase, needs = at, len(rows)
+        group = list(alike)
+        cost = sum(command.cost for command in group)
+        for begin, end in _parts(max(units, 1), cost, count):
+            rows.append((first, len(group), begin, end, needs))
+        first += len(group)
+    return np.array(rows, np.int64).reshape(-1, TASK_COLUMNS)
+
+
+def _parts(units: int, cost: int, count: int) -> Iterator[tuple[int, int]]:
+    """Units from 0 on in stretches."""
+    rounds = 1 if count == 1 else min(_ROUNDS, max(1, (cost // (_LEAST * count)).bit_length()))
+    start = 0
+    for left in reversed(range(rounds)):
+        end = units if left == 0 else start + (units - start) // 2
+        size = end - start
+        cuts = [start + i * size // count for i in range(count + 1)]
+        yield from ((a, b) for a, b in pairwise(cuts) if a < b)
+        start = end
