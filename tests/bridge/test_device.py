@@ -21,6 +21,8 @@ from orion_ane.mil import Program
 from orion_ane.runtime.backends.neural_engine import signatures as call
 from orion_ane.runtime.backends.neural_engine.device import Device, Model
 from orion_ane.runtime.backends.neural_engine.libraries import libraries
+from orion_ane.runtime.backends.neural_engine.plan import Run
+from orion_ane.runtime.backends.neural_engine.worker import Planned
 
 
 @pytest.fixture(autouse=True)
@@ -212,6 +214,16 @@ def test_a_surface_is_touched_under_its_lock_alone(device):
     surface.close()
     with pytest.raises(BackendError, match="surface: the system has no memory for it: got 0 bytes"):
         device.surfaces.make(0)
+
+
+def test_a_plan_gives_back_its_surfaces_also_where_there_is_no_memory_for_all_of_them(device):
+    """The fixture counts them."""
+    runs = (Run(0, (0, 1), (2,)), Run(1, (2, 1), (0,)), Run(0, (0, 1), (2,)))
+    plan = Planned(device, [4096] * 3, runs)
+    assert len(plan.requests) == 2
+    plan.close()
+    with pytest.raises(BackendError, match="no memory for it"):
+        Planned(device, [4096, 0], runs)
 
 
 def test_other_threads_go_on_while_the_device_works(device, spooled, monkeypatch):

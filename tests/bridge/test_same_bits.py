@@ -77,15 +77,15 @@ def test_reload_trains_where_the_device_takes_new_weights(learnt, monkeypatch):
 
 def test_a_worker_that_is_killed_in_training_does_not_show(learnt, monkeypatch):
     want = learnt("emulator", "donor")
-    ran = NeuralEngine.evaluated
+    ran = NeuralEngine.repeated
     count = [0]
 
-    def killing(self, entry, surfaces):
+    def killing(self, do):
         count[0] += 1
         if count[0] == 5:
-            self._process._child.kill()
-        return ran(self, entry, surfaces)
+            self.process._child.kill()
+        return ran(self, do)
 
-    monkeypatch.setattr(NeuralEngine, "evaluated", killing)
+    monkeypatch.setattr(NeuralEngine, "repeated", killing)
     assert learnt("ane", "donor") == want
     assert count[0] > 5

@@ -22,7 +22,7 @@ from orion_ane.runtime import backend
 from orion_ane.runtime.backends.neural_engine import folders
 from orion_ane.runtime.backends.neural_engine.backend import NeuralEngine
 from orion_ane.runtime.backends.neural_engine.machine import probe_file
-from orion_ane.runtime.backends.neural_engine.plan import Add, Copy, Place, Read, Run, Write
+from orion_ane.runtime.chain import Call, Lanes, Rescaled
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +52,7 @@ def test_programs_run_as_they_mean(engine):
 def test_one_run_is_one_round_trip_and_copies_its_ports_twice(engine):
     """Into the file that both map and from there to the surface, and back."""
     loaded, fed = engine.compile(scaled(3)), feed()
+    loaded.run(fed)
     trips, copied = engine.round_trips, engine.bytes_copied
     loaded.run(fed)
     assert engine.round_trips - trips == 1
@@ -242,7 +243,7 @@ def test_a_worker_that_dies_while_it_compiles_leaves_nothing(monkeypatch, tmp_pa
     doomed = replace(scaled(2), text=scaled(2).text.replace("}", "    // = gelu(\n}", 1))
     with pytest.raises(BackendError, match="compile: the worker ended: got SIGSEGV"):
         engine.compile(doomed)
-    assert [path.name for path in tmp_path.iterdir()] == [engine._process.folder.name]
+    assert [path.name for path in tmp_path.iterdir()] == [engine.process.folder.name]
     engine.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -263,43 +264,87 @@ def test_processes_with_the_same_program_share_its_folder_until_the_last_goes(tm
     first.close()
 
 
-# Plans
+# Chains
 
 
-def test_a_plan_hands_values_from_program_to_program_in_one_round_trip(engine):
-    first, second = engine.compile(scaled(2)), engine.compile(scaled(3))
-    size = feed()["x"].nbytes
-    order = [port.name for port in first.program.inputs]
-    fed = feed()
+def read(x: str, shift: str = "shift") -> dict[str, str]:
+    return {"x": x, "shift": shift}
 
-    def at(program, name) -> Place:
-        return Place(program.number, True, order.index(name))
 
-    out = [Place(p.number, False, 0) for p in (first, second)]
-    steps = [
-        Write(at(first, "x"), 0, size),
-        Write(at(first, "shift"), size, size),
-        Write(at(second, "shift"), size, size),
-        Run(first.number),
-        Copy(out[0], at(second, "x"), size),
-        Run(second.number),
-        Add(out[0], out[1], at(first, "x"), "fp16", size // 2),
-        Read(out[1], 2 * size, size),
-        Read(at(first, "x"), 3 * size, size),
-    ]
-    plan = engine.plan(steps, room=4 * size)
-    trips = engine.round_trips
-    found = plan.run({0: fed["x"], size: fed["shift"]})
-    assert engine.round_trips - trips == 1
+def test_a_chain_hands_values_from_program_to_program_in_one_round_trip(engine):
+    programs = [engine.compile(scaled(2)), engine.compile(scaled(3))]
+    fed, size = feed(), feed()["x"].nbytes
+    links = [Call(0, read("x"), {"y": "once"}), Call(1, read("once"), {"y": "twice"})]
+    chain = engine.chain([made.program for made in programs], links, ["twice"])
     once = answer(2, fed)
     twice = answer(3, {**fed, "x": once})
-    taken = [np.frombuffer(part, np.float16).reshape(twice.shape) for part in found]
-    np.testing.assert_array_equal(taken[0], twice)
-    total = (once.astype(np.float32) + twice.astype(np.float32)).astype(np.float16)
-    np.testing.assert_array_equal(taken[1], total)
-    os.kill(engine.worker, signal.SIGKILL)
-    again = plan.run({0: fed["x"], size: fed["shift"]})
-    np.testing.assert_array_equal(np.frombuffer(again[0], np.float16), twice.ravel())
+    np.testing.assert_array_equal(chain.run(programs, fed)["twice"], twice)
+    trips, copied = engine.round_trips, engine.bytes_copied
+    again = chain.run(programs, fed, changed=())
+    assert engine.round_trips - trips == 1
+    assert engine.bytes_copied - copied == 2 * size  # what comes out: the rest lies there
+    np.testing.assert_array_equal(again["twice"], twice)
+    os.kill(engine.worker, signal.SIGKILL)  # and what lay there goes
+    np.testing.assert_array_equal(chain.run(programs, fed, changed=())["twice"], twice)
+    donated = engine.load(scaled(7), donor=programs[1])
+    renewed = chain.run([programs[0], donated], fed, changed=())
+    np.testing.assert_array_equal(renewed["twice"], answer(7, {**fed, "x": once}))
+    assert chain.run(programs, fed, links=1) == {}
+
+
+def test_a_chain_lays_lanes_and_scales_between_programs(engine):
+    programs, fed = [engine.compile(scaled(2)), engine.compile(scaled(3))], feed()
+    links = [
+        Call(0, read("x"), {"y": "once"}),
+        Rescaled("once", "scaled", over="over", by="by"),
+        Call(1, read("scaled", "kept"), {"y": "out"}),
+        Lanes("once", "kept", count="count", first="first", at="at"),
+    ]
+    chain = engine.chain([made.program for made in programs], links, ["out"])
+    kept = feed(3)["x"]
+    numbers = {"over": 4.0, "by": 8.0, "count": 3, "first": 5, "at": 9}
+    given = {**fed, "kept": kept.copy()}
+    once = answer(2, fed)
+    mean = (once.astype(np.float32) / 4 * 8).astype(np.float16)
+    for _ in range(2):
+        out = chain.run(programs, given, changed=(), numbers=numbers)["out"]
+        np.testing.assert_array_equal(out, answer(3, {"x": mean, "shift": kept}))
+        kept[..., 9:12] = once[..., 5:8]  # in the worker alone: the run after this one reads it
+
+
+def test_a_chain_that_is_given_up_gives_back_its_surfaces(engine):
+    made = engine.compile(scaled(2))
+    links = [Call(0, read("x"), {"y": "y"})]
+    chain = engine.chain([made.program], links, ["y"])
+    chain.run([made], feed())
+    trips = engine.round_trips
+    chain.close()
+    chain.close()
+    assert engine.round_trips - trips == 1
+    with pytest.raises(BackendError, match="chain: is closed"):
+        chain.run([made], feed())
+    chain = engine.chain([made.program], links, ["y"])
+    chain.run([made], feed())
+    del chain
+    trips = engine.round_trips
+    engine.chain([made.program], links, ["y"])  # the next that is asked for
+    assert engine.round_trips - trips == 1
+    other = NeuralEngine()
+    with pytest.raises(BackendError, match="chain: a program of another device"):
+        other.chain([made.program], [Call(0, read("x"), {"y": "y"})], ["y"]).run([made], feed())
+    other.close()
+
+
+def test_a_chain_feeds_only_what_its_programs_ports_take(engine):
+    made = engine.compile(scaled(2))
+    chain = engine.chain([made.program], [Call(0, read("x"), {"y": "y"})], ["y"])
+    with pytest.raises(BackendError, match="input shift: is not fed"):
+        chain.run([made], {"x": feed()["x"]})
+    with pytest.raises(BackendError, match="input x: has another type"):
+        chain.run([made], {**feed(), "x": feed()["x"][:, :2]})
+    made.close()
+    with pytest.raises(BackendError, match="is closed"):
+        chain.run([made], feed())
 
 
 # Choosing it

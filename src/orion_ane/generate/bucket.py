@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class Bucket:
     Attributes:
         lanes, cached: the sizes; T is 0 where nothing came before.
         new: the new keys and values of the last run, as `KVCache.append` takes them.
+        news: the same by the names of ports.
+        fills: how often it was filled.
     """
 
     def __init__(
@@ -33,15 +35,15 @@ class Bucket:
         decoder, compute = programs.decoder, programs.precision.compute
         masked, dtype = MASKED[compute], compute.numpy
         self.lanes, self.cached = lanes, cached
-        self._decoder, self._slices, self._worn = decoder, programs.slices, worn
+        self.decoder, self.slices, self.worn = decoder, programs.slices, worn
         self._host = {**programs.host_tensors, **worn.host}
         self._hidden = [  # before, between and after the programs
-            np.zeros((1, decoder.config.dim, 1, lanes), dtype) for _ in range(len(self._slices) + 1)
+            np.zeros((1, decoder.config.dim, 1, lanes), dtype) for _ in range(len(self.slices) + 1)
         ]
         self._cache_mask = np.full((1, 1, lanes, self.cached), masked, dtype)
-        self._seen = 0
+        self._seen = self.fills = 0
         self._caches, self.new = cache.ports, cache.room(lanes)
-        self._news = {
+        self.news = {
             name: part[None, :, None] for name, part in zip(cache.news, self.new, strict=True)
         }
         self._ahead: tuple[range, dict[str, Array]] = range(0), {}
@@ -56,7 +58,8 @@ class Bucket:
 
     def fill(self, ids: Sequence[int], start: int) -> None:
         """Set what the programs read: tokens at the positions from `start` on."""
-        decoder, count, x = self._decoder, len(ids), self._hidden[0]
+        decoder, count, x = self.decoder, len(ids), self._hidden[0]
+        self.fills += 1
         positions = self._positions(start, count)
         x[0, :, 0, :count] = decoder.embed(self._host, np.asarray(ids), positions).T
         x[..., count:] = 0
@@ -78,21 +81,31 @@ class Bucket:
         for name, to in self._written(layers).items():
             to[...] = outputs[name]
 
+    @property
+    def changing(self) -> set[str]:
+        """The ports, of all programs alike, that `fill` sets."""
+        return {"mask_cache", *self._tables}
+
+    def take(self, outputs: Mapping[str, Array]) -> None:
+        """Set the new keys and values."""
+        for name, to in self.news.items():
+            to[...] = outputs[name]
+
     def hidden(self, count: int) -> Array:
         """The first `count` hidden vectors after the last program, [S, C]."""
         return unpack(self._hidden[-1], count)
 
     def _positions(self, start: int, count: int) -> Array:
-        return np.minimum(start + np.arange(count), self._decoder.config.context - 1)
+        return np.minimum(start + np.arange(count), self.decoder.config.context - 1)
 
     def _turned(self, start: int) -> dict[str, Array]:
         """The tables of the positions from `start` on; of single ones, many are made at once."""
         if self.lanes > 1 or not self._tables:
-            return self._decoder.tables(self._positions(start, self.lanes))
+            return self.decoder.tables(self._positions(start, self.lanes))
         known, tables = self._ahead
         if start not in known:
             known = range(start, start + TURNED)
-            tables = self._decoder.tables(self._positions(start, TURNED))
+            tables = self.decoder.tables(self._positions(start, TURNED))
             self._ahead = known, tables
         at = start - known.start
         return {name: table[..., at : at + 1] for name, table in tables.items()}
@@ -105,14 +118,14 @@ class Bucket:
     def inputs(self, layers: range) -> dict[str, Array]:
         """What the program of some layers reads, as it is now."""
         names = [f"{kind}_cache_{i:02d}" for i in layers for kind in "kv"] if self.cached else []
-        x = self._hidden[self._slices.index(layers)]
+        x = self._hidden[self.slices.index(layers)]
         caches = {name: self._caches[name] for name in names}
-        return {"x": x, **self._shared, **self._tables, **caches, **self._worn.body(layers)}
+        return {"x": x, **self._shared, **self._tables, **caches, **self.worn.body(layers)}
 
     def _written(self, layers: range) -> dict[str, Array]:
         names = [f"{kind}_{i:02d}" for i in layers for kind in "kv"]
-        hidden = self._hidden[self._slices.index(layers) + 1]
-        return {"hidden": hidden, **{name: self._news[name] for name in names}}
+        hidden = self._hidden[self.slices.index(layers) + 1]
+        return {"hidden": hidden, **{name: self.news[name] for name in names}}
 
 
 def _causal(lanes: int, masked: float, dtype: np.dtype[np.generic]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orion_ane.generate.kept import Kept
 from orion_ane.generate.kernels import MAX_LANES, Kernel, Kernels
@@ -11,6 +11,7 @@ from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import Precision
 from orion_ane.runtime.backend import Backend, Executable
 from orion_ane.runtime.cache import ProgramCache
+from orion_ane.runtime.chain import Chains
 from orion_ane.types import Array
 
 __all__ = ["MAX_LANES", "Kernel", "Programs"]
@@ -64,6 +65,18 @@ class Programs(Kernels):
     def loaded(self, kernel: Kernel) -> Executable:
         """The program on the device, to be used at once: another may take its place."""
         return self._cache.get(kernel.program)
+
+    def all_loaded(self, kernels: Sequence[Kernel]) -> list[Executable] | None:
+        """Several programs at once; None where there is no room for all of them."""
+        if len(set(kernels)) > self._cache.capacity:
+            return None
+        return [self.loaded(kernel) for kernel in kernels]
+
+    @property
+    def chains(self) -> Chains | None:
+        """The device, where it runs programs one after another by itself."""
+        device = self._cache.backend
+        return device if isinstance(device, Chains) else None
 
     def __len__(self) -> int:
         """How many programs are loaded."""

@@ -10,15 +10,19 @@ from orion_ane.ane.layout import pack, unpack
 from orion_ane.errors import ConfigError, DataError
 from orion_ane.generate.adapters import BARE, Worn
 from orion_ane.generate.bucket import Bucket
+from orion_ane.generate.chained import Chained
 from orion_ane.generate.kv_cache import MIN_CACHED, KVCache, capacities
 from orion_ane.generate.programs import MAX_LANES, Kernel, Programs
 from orion_ane.generate.watch import Watch
 from orion_ane.models.decoder import vocabulary
+from orion_ane.runtime.chain import Chains
 from orion_ane.types import Array
 
 __all__ = ["MIN_CACHED", "Session"]
 
 MAX_EXPECTED = 512  # room taken ahead of need; past it the cache doubles as it fills
+
+NO_LOGITS = np.zeros((0, 0), np.float32)
 
 
 class Session:
@@ -48,6 +52,7 @@ class Session:
             config.layers, programs.decoder.kv_channels, programs.precision.compute
         )
         self._bucket: Bucket | None = None
+        self._chains: dict[bool, Chained] = {}  # of the bucket, by whether all lanes have logits
         self.evaluations = 0
         self.weight_bytes = 0
 
@@ -99,23 +104,30 @@ class Session:
         for start in range(0, len(ids), MAX_LANES):
             chunk = ids[start : start + MAX_LANES]
             last = start + len(chunk) == len(ids)
-            hidden = self._run_body(chunk)
-            if all_logits:
-                rows.append(self._run_head(hidden))
-            elif last:
-                rows.append(self._run_head(hidden[-1:]))
+            if all_logits or last:
+                rows.append(self._run(chunk, heads=len(chunk) if all_logits else 1))
+            else:
+                self._run(chunk, heads=0)
         logits = np.concatenate(rows)
         return logits if all_logits else logits[-1]
 
-    def _run_body(self, ids: Sequence[int]) -> Array:
-        """The hidden vectors of new tokens, [S, C]; the cache grows by them."""
+    def _run(self, ids: Sequence[int], *, heads: int) -> Array:
+        """Run new tokens; the logits of the last so many, [S, V], and the cache grows."""
         programs, count = self._programs, len(ids)
         self._reserve(count)
         lanes, cached = self._sizes(count)
         bucket = self._bucket
         if bucket is None or (bucket.lanes, bucket.cached) != (lanes, cached):
             bucket = self._bucket = Bucket(programs, self._cache, lanes, cached, self._worn)
+            for chained in self._chains.values():
+                chained.close()
+            self._chains.clear()
         bucket.fill(ids, self.length)
+        device = programs.chains
+        if device is not None:
+            found = self._chained(device, bucket, count, heads)
+            if found is not None:
+                return found
         for layers in programs.slices:
             kernel = programs.body(layers, lanes, cached, rank=self._worn.rank)
             self._count(kernel)
@@ -124,7 +136,26 @@ class Session:
                 self._watch.see(_label(layers), loaded, bucket.inputs(layers))
             bucket.run(layers, loaded)
         self._cache.append(bucket.new, count)
-        return bucket.hidden(count)
+        return self._run_head(bucket.hidden(count)[count - heads :]) if heads else NO_LOGITS
+
+    def _chained(self, device: Chains, bucket: Bucket, count: int, heads: int) -> Array | None:
+        """The same in one message; None where the device has no room for all programs at once."""
+        programs, rank = self._programs, self._worn.rank
+        all_lanes = heads > 1
+        lanes = bucket.lanes if all_lanes else programs.lanes_for(1)
+        bodies = [programs.body(s, bucket.lanes, bucket.cached, rank=rank) for s in bucket.slices]
+        kernels = [*bodies, self._head(lanes)]
+        loaded = programs.all_loaded(kernels)
+        if loaded is None:
+            return None
+        for kernel in kernels if heads else bodies:
+            self._count(kernel)
+        chained = self._chains.get(all_lanes)
+        if chained is None:
+            chained = self._chains[all_lanes] = Chained(device, bucket, loaded, all_lanes=all_lanes)
+        found = chained.run(loaded, self.length, count, head=heads > 0)
+        self._cache.append(bucket.new, count)
+        return found
 
     def _sizes(self, count: int) -> tuple[int, int]:
         """The lanes of a run of so many tokens, and the earlier positions that it sees.

@@ -13,8 +13,12 @@ from orion_ane.probes.probe import Probe, Verdict
 from orion_ane.probes.session import Session
 from orion_ane.probes.text import CONV, Text, filled, fp16
 from orion_ane.runtime.backend import Executable
-from orion_ane.runtime.backends.neural_engine.backend import LoadedProgram, NeuralEngine
-from orion_ane.runtime.backends.neural_engine.plan import Run
+from orion_ane.runtime.backends.neural_engine.backend import (
+    IN,
+    LoadedProgram,
+    NeuralEngine,
+    call_of,
+)
 from orion_ane.types import Array
 
 WARM, TIMES = 3, 20
@@ -28,9 +32,15 @@ def run_ms(session: Session, made: Executable, fed: dict[str, Array]) -> float:
         made.run(fed)
     device = session.device
     if isinstance(device, NeuralEngine) and isinstance(made, LoadedProgram):
-        plans = [device.plan([Run(made.number)] * count, room=0) for count in (1, 1 + TIMES)]
-        short, long = (_median_ms(lambda plan=plan: plan.run({}), 5) for plan in plans)
-        return (long - short) / TIMES
+        program = made.program
+        fed = {IN + name: array for name, array in fed.items()}
+        spent = []
+        for count in (1, 1 + TIMES):
+            chain = device.chain([program], [call_of(program)] * count, ())
+            chain.run([made], fed)
+            spent.append(_median_ms(lambda chain=chain: chain.run([made], fed, changed=()), 5))
+            chain.close()
+        return (spent[1] - spent[0]) / TIMES
     return _median_ms(lambda: made.run(fed), TIMES)
 
 

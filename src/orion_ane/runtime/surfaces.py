@@ -44,11 +44,20 @@ def fed(ports: Sequence[Port], values: Mapping[str, Array]) -> dict[str, Array]:
         BackendError: a value is missing, not of its port's type, or of no port.
     """
     found = {port.symbol: filled(port, values.get(port.name)) for port in ports}
-    if len(values) > len(found):
+    want_known(ports, values)
+    return found
+
+
+def want_known(ports: Sequence[Port], values: Mapping[str, Array]) -> None:
+    """Refuse values of no port.
+
+    Raises:
+        BackendError: there is one.
+    """
+    if len(values) > len(ports):  # else one that is of no port leaves another without a value
         known = [port.name for port in ports]
         unknown = next(name for name in values if name not in known)
         raise BackendError(f"input {unknown}", "no such port", want=known or "no inputs")
-    return found
 
 
 def taken(port: Port, surface: Array) -> Array:

@@ -7,34 +7,35 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from orion_ane.ane.check import want_kept
 from orion_ane.ane.targets import Target
 from orion_ane.ane.targets import target as find_target
 from orion_ane.errors import BackendError, MilError
 from orion_ane.mil.parse import parse_graph
-from orion_ane.mil.program import Buffer, Port, Program
+from orion_ane.mil.program import Buffer, Program
 from orion_ane.runtime.backend import Executable
+from orion_ane.runtime.backends.neural_engine.chain import EngineChain, Plan
 from orion_ane.runtime.backends.neural_engine.libraries import libraries
-from orion_ane.runtime.backends.neural_engine.plan import Place, Read, Run, Step, Write, document_of
 from orion_ane.runtime.backends.neural_engine.process import Process, Spool, WorkerLostError
 from orion_ane.runtime.budget import Budget
+from orion_ane.runtime.chain import Call, Link
 from orion_ane.runtime.portable import check_layout, check_ports, weights_of
-from orion_ane.runtime.surfaces import fed, taken
+from orion_ane.runtime.surfaces import want_known
 from orion_ane.types import Array
 
 log = logging.getLogger(__name__)
 
 COMPILES = 100
 """After so many compiles a worker is replaced: processes were refused more from 105 on."""
-ALIGNED = 64
+IN, OUT = "in ", "out "
+"""Before the names of a program's own ports, of which an input and an output may share one."""
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -44,19 +45,10 @@ class _Entry:
     Attributes:
         program: as it was compiled, or loaded by a donor, or reloaded last.
         number: by which the worker knows it.
-        steps: of its plan, which write its inputs, run it and read its outputs.
-        spans: where each port's bytes begin in the shared block, and how many they are.
     """
 
     program: Program
     number: int
-    steps: tuple[Step, ...]
-    spans: tuple[tuple[int, int], ...]
-
-    @property
-    def end(self) -> int:
-        """The size of the block that it needs."""
-        return max((start + size for start, size in self.spans), default=0)
 
 
 class LoadedProgram:
@@ -65,6 +57,7 @@ class LoadedProgram:
     def __init__(self, device: NeuralEngine, entry: _Entry) -> None:
         self.device, self._entry = device, entry
         self._is_open = True
+        self._alone: EngineChain | None = None
         # Nobody holds it any more: it is unloaded when the device is asked for something next.
         self._end = weakref.finalize(self, device.drop, entry)
         self._end.atexit = False
@@ -86,11 +79,13 @@ class LoadedProgram:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs by port name, as new arrays; see `Executable`."""
-        self._want_open()
+        self.want_open()
         program = self.program
-        surfaces = list(fed(program.inputs, inputs).values())
-        found = self.device.evaluated(self._entry, surfaces)
-        return {port.name: taken(port, a) for port, a in zip(program.outputs, found, strict=True)}
+        want_known(program.inputs, inputs)
+        if self._alone is None:
+            self._alone = self.device.chain([program], [call_of(program)], taken_of(program))
+        found = self._alone.run([self], {IN + name: array for name, array in inputs.items()})
+        return {port.name: found[OUT + port.name] for port in program.outputs}
 
     def reload(self, weights: Mapping[str, Buffer], *, purge: bool = False) -> None:
         """Exchange the blob files; see `Executable`.
@@ -99,7 +94,7 @@ class LoadedProgram:
             weights: by their paths.
             purge: let the system forget what it compiled, in between.
         """
-        self._want_open()
+        self.want_open()
         check_layout(self.program.weights, weights)
         renewed = replace(self.program, weights=weights, digests={})
         try:
@@ -114,33 +109,18 @@ class LoadedProgram:
             self._is_open = False
             self._end.detach()
             self.device.budget_unload(self)
+            if self._alone is not None:
+                self._alone.close()
             self.device.close_program(self._entry)
 
-    def _want_open(self) -> None:
-        if not self._is_open:
-            raise BackendError("program", "is closed", hint="compile it again")
-
-
-class LoadedPlan:
-    """A plan that the worker keeps: one message a run, whatever it does.
-
-    Its programs have to stay loaded; a new worker gets it too.
-    """
-
-    def __init__(self, device: NeuralEngine, number: int, steps: Sequence[Step], room: int) -> None:
-        self.number, self.steps, self.room = number, tuple(steps), room
-        self._device = device
-
-    def run(self, given: Mapping[int, Array]) -> list[bytes]:
-        """What its `Read` steps take out, in their order.
-
-        Args:
-            given: arrays by their place in the shared block, where `Write` steps look for them.
+    def want_open(self) -> None:
+        """Refuse to go on with what was closed.
 
         Raises:
-            BackendError: a program is not loaded any more, or the device failed.
+            BackendError: it was.
         """
-        return self._device.done(self, given)
+        if not self._is_open:
+            raise BackendError("program", "is closed", hint="compile it again")
 
 
 class NeuralEngine:
@@ -178,8 +158,7 @@ class NeuralEngine:
         self._budget = None if self.target is None else Budget(self.target, clock)
         self._lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
-        self._plans: list[LoadedPlan] = []
-        self._dropped: deque[_Entry] = deque()
+        self._dropped: deque[_Entry | Plan] = deque()
         self._count = self._compiles = self._loads = self._used = 0
         self.respawns = self.bytes_copied = 0
         self._start()
@@ -187,7 +166,7 @@ class NeuralEngine:
     # The worker
 
     def _start(self) -> None:
-        self._process, self._spool = self._begun()
+        self.process, self.spool = self._begun()
         self._used = 0
 
     def _begun(self) -> tuple[Process, Spool]:
@@ -198,32 +177,18 @@ class NeuralEngine:
         """A new worker with what the old one had loaded, each program from its own weights."""
         log.warning("device ane: %s; a new worker loads %d programs", str(why), len(self._entries))
         self.respawns += 1
-        self._process.close()
+        self.process.close()
         self._start()
         for entry in self._entries.values():
             self._used = self._sent("compile", entry)["compiles"]
-        for plan in self._plans:
-            self._tell(plan)
-
-    def _tell(self, plan: LoadedPlan) -> None:
-        self._spool.make_room(plan.room)
-        self._process.ask("plan", plan=plan.number, steps=document_of(plan.steps))
 
     def _sent(self, op: str, entry: _Entry, **more: Any) -> dict[str, Any]:
         """The answer to a program that the worker is to load."""
         program = entry.program
-        self._spool.make_room(entry.end)
-        answer = self._process.ask(
-            op,
-            program.text.encode(),
-            program=entry.number,
-            files=self._spool.blobs(program),
-            inputs=[port.type.nbytes for port in program.inputs],
-            outputs=[port.type.nbytes for port in program.outputs],
-            **more,
+        files = self.spool.blobs(program)
+        return self.process.ask(
+            op, program.text.encode(), program=entry.number, files=files, **more
         )
-        self._process.ask("plan", plan=entry.number, steps=document_of(entry.steps))
-        return answer
 
     # A backend
 
@@ -240,12 +205,12 @@ class NeuralEngine:
     @property
     def round_trips(self) -> int:
         """How many messages this worker has answered."""
-        return self._process.round_trips
+        return self.process.round_trips
 
     @property
     def worker(self) -> int:
         """The number of the worker's process."""
-        return self._process.pid
+        return self.process.pid
 
     def compile(self, program: Program) -> Executable:
         """Compile and load a program; see `Backend`."""
@@ -294,8 +259,8 @@ class NeuralEngine:
             self._respawn(lost)
             raise
         except BackendError:
-            if self._process.is_open:
-                self._spool.let_go(entry.program)
+            if self.process.is_open:
+                self.spool.let_go(entry.program)
             raise
         self._entries[entry.number] = entry
         return answer
@@ -322,121 +287,104 @@ class NeuralEngine:
             self._budget.unload(made)
 
     def _entry(self, program: Program) -> _Entry:
-        """A program with a number, its place in the block, and its plan."""
         self._count += 1
-        spans, end = [], 0
-        for port in (*program.inputs, *program.outputs):
-            spans.append((end, port.type.nbytes))
-            end += -(-port.type.nbytes // ALIGNED) * ALIGNED
-        inputs = spans[: len(program.inputs)]
-        writes = [Write(Place(self._count, True, i), *span) for i, span in enumerate(inputs)]
-        outputs = spans[len(program.inputs) :]
-        reads = [Read(Place(self._count, False, i), *span) for i, span in enumerate(outputs)]
-        steps: tuple[Step, ...] = (*writes, Run(self._count), *reads)
-        return _Entry(program, self._count, steps, tuple(spans))
+        return _Entry(program, self._count)
 
-    # What a loaded program asks
+    # Chains
 
-    def evaluated(self, entry: _Entry, surfaces: Sequence[Array]) -> list[Array]:
-        """The outputs' surfaces of those of the inputs."""
-        starts = (start for start, _ in entry.spans)
-        given = dict(zip(starts, surfaces, strict=False))
+    def chain(
+        self, programs: Sequence[Program], links: Sequence[Link], takes: Collection[str]
+    ) -> EngineChain:
+        """A chain, whose programs run in one message; see `Chains`."""
         with self._lock:
-            self._gone(entry.number, given)
-            self.bytes_copied += 2 * sum(size for _, size in entry.spans)
-            spans = entry.spans[len(surfaces) :]
-            ports = entry.program.outputs
-            return [self._array(p, span) for p, span in zip(ports, spans, strict=True)]
-
-    def plan(self, steps: Sequence[Step], *, room: int) -> LoadedPlan:
-        """A plan of steps on loaded programs.
-
-        Args:
-            steps: what is done, in order.
-            room: bytes of the shared block that they name.
-        """
-        with self._lock:
+            self._clear()
             self._count += 1
-            made = LoadedPlan(self, self._count, steps, room)
-            self._tell(made)
-            self._plans.append(made)
-        return made
+            return EngineChain(self, Plan(self._count), programs, links, takes)
 
-    def done(self, plan: LoadedPlan, given: Mapping[int, Array]) -> list[bytes]:
-        """What a plan takes out."""
-        reads = [step for step in plan.steps if isinstance(step, Read)]
-        writes = [step for step in plan.steps if isinstance(step, Write)]
-        with self._lock:
-            self._gone(plan.number, given)
-            self.bytes_copied += 2 * sum(of.size for of in reads) + 2 * sum(
-                of.size for of in writes
-            )
-            return [bytes(self._spool.block[step.start : step.start + step.size]) for step in reads]
+    def numbers_of(self, loaded: Sequence[Executable]) -> list[int]:
+        """By which the worker knows programs.
 
-    def _gone(self, plan: int, given: Mapping[int, Array]) -> None:
-        """Do a plan; once more where the worker died of something else.
+        Raises:
+            BackendError: one is not loaded on this device.
+        """
+        for made in loaded:
+            if not isinstance(made, LoadedProgram) or made.device is not self:
+                raise BackendError("chain", "a program of another device", got=type(made).__name__)
+            made.want_open()
+        return [made.number for made in loaded if isinstance(made, LoadedProgram)]
+
+    def repeated(self, do: Callable[[], T]) -> T:
+        """Ask the worker for a run; once more where it died of something else.
 
         Raises:
             WorkerLostError: the same would happen again, or did.
             BackendError: the device fails.
         """
-        try:
-            self._went(plan, given)
-        except WorkerLostError as lost:
-            self._respawn(lost)
-            if not lost.may_repeat:
-                raise
-            self._went(plan, given)
+        with self._lock:
+            try:
+                return do()
+            except WorkerLostError as lost:
+                self._respawn(lost)
+                if not lost.may_repeat:
+                    raise
+                return do()
 
-    def _went(self, plan: int, given: Mapping[int, Array]) -> None:
-        for start, array in given.items():
-            self._spool.block[start : start + array.nbytes] = _bytes(array)
-        self._process.ask("go", plan=plan)
+    def forget(self, plan: Plan) -> None:
+        """Give up a plan, if this worker knows it."""
+        with self._lock:
+            if plan.known_by is not self.process or not self.process.is_open:
+                return
+            plan.known_by = None
+            try:
+                self.process.ask("forget", plan=plan.number)
+            except WorkerLostError as lost:
+                self._respawn(lost)
 
-    def _array(self, port: Port, span: tuple[int, int]) -> Array:
-        start, size = span
-        found = np.frombuffer(self._spool.block[start : start + size], port.type.dtype.numpy)
-        return found.reshape(port.type.shape).copy()
+    # What a loaded program asks
 
     def reload(self, entry: _Entry, renewed: Program, *, purge: bool = False) -> None:
         """Exchange a program's blob files."""
         with self._lock:
             try:
-                files = self._spool.blobs(renewed)
-                self._process.ask("reload", program=entry.number, files=files, purge=purge)
+                files = self.spool.blobs(renewed)
+                self.process.ask("reload", program=entry.number, files=files, purge=purge)
             except WorkerLostError as lost:
                 self._respawn(lost)
                 raise
             except BackendError:
-                if self._process.is_open:
-                    self._spool.let_go(renewed)
+                if self.process.is_open:
+                    self.spool.let_go(renewed)
                 raise
-            self._spool.let_go(entry.program)
+            self.spool.let_go(entry.program)
             entry.program = renewed
 
-    def drop(self, entry: _Entry) -> None:
-        """Unload a program later: a finalizer may run in the middle of anything."""
-        self._dropped.append(entry)
+    def drop(self, unused: _Entry | Plan) -> None:
+        """Unload a program later, or give up a plan: a finalizer may run amid anything."""
+        self._dropped.append(unused)
 
     def _clear(self) -> None:
         while self._dropped:
-            self.close_program(self._dropped.popleft())
+            unused = self._dropped.popleft()
+            if isinstance(unused, Plan):
+                self.forget(unused)
+            else:
+                self.close_program(unused)
 
     def close_program(self, entry: _Entry) -> None:
         """Unload a program."""
         with self._lock:
             del self._entries[entry.number]
-            if not self._process.is_open:
+            if not self.process.is_open:
                 return
-            self._spool.let_go(entry.program)
+            self.spool.let_go(entry.program)
             try:
-                self._process.ask("close", program=entry.number)
+                self.process.ask("close", program=entry.number)
             except WorkerLostError as lost:
                 self._respawn(lost)  # which has not loaded it
 
     def close(self) -> None:
         """End the worker; a second call does nothing."""
-        self._process.close()
+        self.process.close()
 
 
 def _nothing(_: object) -> None:
@@ -455,5 +403,15 @@ def _want_readable(program: Program) -> None:
     weights_of(graph, program.weights)
 
 
-def _bytes(array: Array) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+def call_of(program: Program) -> Call:
+    """A program's run on values of its ports' names."""
+    return Call(
+        0,
+        {port.name: IN + port.name for port in program.inputs},
+        {port.name: OUT + port.name for port in program.outputs},
+    )
+
+
+def taken_of(program: Program) -> list[str]:
+    """What `call_of` writes."""
+    return [OUT + port.name for port in program.outputs]

@@ -1,83 +1,96 @@
-"""Plans: what the worker does between two answers, so that a token pays one round trip."""
+"""Plans: what the worker does between two answers, so that a token pays one round trip.
+
+A plan has surfaces of its own, which its programs read and write where they lie.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from orion_ane.types import Array, DType, TensorType
+
 
 @dataclass(frozen=True)
-class Place:
-    """A surface of a loaded program.
+class View:
+    """A surface, and what lies in it.
 
     Attributes:
-        program: its number.
-        is_input: which side.
-        port: its place there.
+        surface: its number in the plan.
+        type: of the whole surface.
+        shape: of the value in its first corner.
     """
 
-    program: int
-    is_input: bool
-    port: int
+    surface: int
+    type: TensorType
+    shape: tuple[int, ...]
 
-    def document(self) -> list[int]:
+    def document(self) -> list[Any]:
         """As JSON has it."""
-        return [self.program, int(self.is_input), self.port]
+        return [self.surface, self.type.dtype.value, list(self.type.shape), list(self.shape)]
 
+    @staticmethod
+    def of(document: Sequence[Any]) -> View:
+        """The view of `document`."""
+        surface, dtype, shape, corner = document
+        return View(surface, TensorType(DType(dtype), tuple(shape)), tuple(corner))
 
-@dataclass(frozen=True)
-class Write:
-    """Bytes of the shared file go into a surface."""
-
-    to: Place
-    start: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Read:
-    """The first bytes of a surface go into the shared file."""
-
-    of: Place
-    start: int
-    size: int
+    def array(self, data: memoryview) -> Array:
+        """The value, in a surface's bytes."""
+        of = self.type
+        whole = np.frombuffer(data, of.dtype.numpy, prod(of.shape)).reshape(of.shape)
+        return whole[tuple(slice(size) for size in self.shape)]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A program runs on its surfaces."""
-
-    program: int
-
-
-@dataclass(frozen=True)
-class Copy:
-    """The first bytes of one surface go into another, and do not leave the worker."""
-
-    of: Place
-    to: Place
-    size: int
-
-
-@dataclass(frozen=True)
-class Add:
-    """The sum of two surfaces' first values, in fp32 and rounded once, goes into a third.
+    """A program runs.
 
     Attributes:
-        dtype: what all three hold: `fp16` or `fp32`.
-        count: of values.
+        program: its place in the list that each run names.
+        inputs, outputs: the surfaces at its ports, in their order.
     """
 
-    one: Place
-    other: Place
-    to: Place
-    dtype: str
+    program: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A value goes from one surface into another of another type or size."""
+
+    of: View
+    to: View
+
+
+@dataclass(frozen=True)
+class Lay:
+    """Lanes of a value go over those of another; counts and places are numbers of the run."""
+
+    of: View
+    to: View
     count: int
+    first: int
+    at: int
 
 
-Step: TypeAlias = Write | Read | Run | Copy | Add
-KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Write, Read, Run, Copy, Add)}
+@dataclass(frozen=True)
+class Scale:
+    """A value in fp32 over one number and times another goes into a surface."""
+
+    of: View
+    to: View
+    over: int
+    by: int
+
+
+Step: TypeAlias = Run | Move | Lay | Scale
+KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Run, Move, Lay, Scale)}
 
 
 def document_of(steps: Sequence[Step]) -> list[list[Any]]:
@@ -87,12 +100,16 @@ def document_of(steps: Sequence[Step]) -> list[list[Any]]:
 
 def steps_of(document: list[list[Any]]) -> tuple[Step, ...]:
     """The steps of `document_of`."""
-    return tuple(KINDS[kind](*map(_place, fields)) for kind, *fields in document)
+    return tuple(_step(kind, fields) for kind, *fields in document)
+
+
+def _step(kind: str, fields: list[Any]) -> Step:
+    if kind == Run.__name__:
+        program, inputs, outputs = fields
+        return Run(program, tuple(inputs), tuple(outputs))
+    made: Step = KINDS[kind](*(View.of(f) if isinstance(f, list) else f for f in fields))
+    return made
 
 
 def _field(value: Any) -> Any:
-    return value.document() if isinstance(value, Place) else value
-
-
-def _place(value: Any) -> Any:
-    return Place(value[0], bool(value[1]), value[2]) if isinstance(value, list) else value
+    return value.document() if isinstance(value, View) else value

@@ -11,7 +11,7 @@ import mmap
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,43 +21,48 @@ from orion_ane.errors import BackendError
 from orion_ane.runtime.backends.neural_engine import folders, wire
 from orion_ane.runtime.backends.neural_engine.device import Device, Model, Request
 from orion_ane.runtime.backends.neural_engine.objc import Runtime, function
-from orion_ane.runtime.backends.neural_engine.plan import (
-    Add,
-    Copy,
-    Place,
-    Read,
-    Run,
-    Step,
-    Write,
-    steps_of,
-)
+from orion_ane.runtime.backends.neural_engine.plan import Lay, Move, Run, Scale, Step, steps_of
 from orion_ane.runtime.backends.neural_engine.surface import Surface
 
 RAISED = 70
 """The exit code after an Objective-C exception, which nothing in a process survives."""
 
 
-class Loaded:
-    """A program with surfaces of its own."""
+class Planned:
+    """A plan with its surfaces, and what each of its programs reads and writes of them.
 
-    def __init__(self, device: Device, model: Model, inputs: list[int], outputs: list[int]) -> None:
-        self.model = model
-        self.inputs = [device.surfaces.make(size) for size in inputs]
-        self.outputs = [device.surfaces.make(size) for size in outputs]
-        self.request: Request = device.request(self.inputs, self.outputs)
+    Args:
+        device: which makes them.
+        sizes: of the surfaces.
+        steps: what is done.
+
+    Raises:
+        BackendError: there is no memory for the surfaces.
+    """
+
+    def __init__(self, device: Device, sizes: list[int], steps: tuple[Step, ...]) -> None:
+        self.steps = steps
+        self.surfaces: list[Surface] = []
+        self.requests: dict[Run, Request] = {}
+        try:
+            for size in sizes:
+                self.surfaces.append(device.surfaces.make(size))
+            for run in (step for step in steps if isinstance(step, Run)):
+                if run not in self.requests:
+                    inputs, outputs = (
+                        [self.surfaces[i] for i in side] for side in (run.inputs, run.outputs)
+                    )
+                    self.requests[run] = device.request(inputs, outputs)
+        except BackendError:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Unload it and give back its surfaces.
-
-        Raises:
-            BackendError: it could not be unloaded.
-        """
-        try:
-            self.model.close()
-        finally:
-            self.request.close()
-            for surface in (*self.inputs, *self.outputs):
-                surface.close()
+        """Give back its surfaces."""
+        for request in self.requests.values():
+            request.close()
+        for surface in self.surfaces:
+            surface.close()
 
 
 class Worker:
@@ -70,8 +75,8 @@ class Worker:
 
     def __init__(self, device: Device, folder: Path) -> None:
         self._device, self._folder = device, folder
-        self._loaded: dict[int, Loaded] = {}
-        self._plans: dict[int, tuple[Step, ...]] = {}
+        self._loaded: dict[int, Model] = {}
+        self._plans: dict[int, Planned] = {}
         self._block: Any = memoryview(b"")
         self.answers: dict[str, Callable[..., dict[str, Any]]] = {
             "block": self.block,
@@ -80,6 +85,7 @@ class Worker:
             "reload": self.reload,
             "close": self.close,
             "plan": self.plan,
+            "forget": self.forget,
             "go": self.go,
         }
 
@@ -95,7 +101,7 @@ class Worker:
 
     def load(self, payload: bytes, donor: int, **of: Any) -> dict[str, Any]:
         """Load a program by the plan of another."""
-        return self._made(payload, lambda model: model.take_plan(self._loaded[donor].model), **of)
+        return self._made(payload, lambda model: model.take_plan(self._loaded[donor]), **of)
 
     def _made(
         self,
@@ -104,16 +110,14 @@ class Worker:
         *,
         program: int,
         files: dict[str, str],
-        inputs: list[int],
-        outputs: list[int],
     ) -> dict[str, Any]:
         model = self._device.model(text.decode(), self._files(files))
         try:
             prepare(model)
-            self._loaded[program] = Loaded(self._device, model, inputs, outputs)
         except BackendError:
             model.close()
             raise
+        self._loaded[program] = model
         return {"compiles": self._device.compiles}
 
     def _files(self, files: dict[str, str]) -> dict[str, Path]:
@@ -121,70 +125,89 @@ class Worker:
 
     def reload(self, program: int, files: dict[str, str], *, purge: bool = False) -> dict[str, Any]:
         """Lay other blob files where a program's are, and load it again."""
-        self._loaded[program].model.reload(self._files(files), purge=purge)
+        self._loaded[program].reload(self._files(files), purge=purge)
         return {}
 
     def close(self, program: int) -> dict[str, Any]:
-        """Unload a program, and forget its plan."""
-        self._plans.pop(program, None)
+        """Unload a program."""
         self._loaded.pop(program).close()
         return {}
 
-    def plan(self, plan: int, steps: list[list[Any]]) -> dict[str, Any]:
+    def plan(self, plan: int, surfaces: list[int], steps: list[list[Any]]) -> dict[str, Any]:
         """Keep a plan."""
-        self._plans[plan] = steps_of(steps)
+        self._plans[plan] = Planned(self._device, surfaces, steps_of(steps))
         return {}
 
-    def go(self, plan: int) -> dict[str, Any]:
-        """Do what a plan says."""
-        for step in self._plans[plan]:
-            self._do(step)
+    def forget(self, plan: int) -> dict[str, Any]:
+        """Give up a plan."""
+        self._plans.pop(plan).close()
         return {}
 
-    def _do(self, step: Step) -> None:
-        match step:
-            case Run():
-                loaded = self._loaded[step.program]
-                loaded.model.evaluate(loaded.request)
-            case Write():
-                with self._at(step.to).mapped() as surface:
-                    surface[: step.size] = self._block[step.start : step.start + step.size]
-            case Read():
-                with self._at(step.of).mapped(to_read=True) as surface:
-                    self._block[step.start : step.start + step.size] = surface[: step.size]
-            case Copy():
-                with (
-                    self._at(step.of).mapped(to_read=True) as source,
-                    self._at(step.to).mapped() as target,
-                ):
-                    target[: step.size] = source[: step.size]
-            case Add():
-                self._add(step)
+    def go(
+        self,
+        plan: int,
+        writes: list[tuple[int, int]],
+        programs: list[int],
+        numbers: list[float],
+        steps: int,
+        reads: list[tuple[int, int]],
+    ) -> dict[str, Any]:
+        """Do the first steps of a plan.
 
-    def _add(self, step: Add) -> None:
-        dtype = np.dtype({"fp16": np.float16, "fp32": np.float32}[step.dtype])
-        with (
-            self._at(step.one).mapped(to_read=True) as one,
-            self._at(step.other).mapped(to_read=True) as other,
-        ):
-            views = (np.frombuffer(view, dtype, step.count) for view in (one, other))
-            first, second = (view.astype(np.float32) for view in views)
-        with self._at(step.to).mapped() as target:
-            np.frombuffer(target, dtype, step.count)[:] = first + second
-
-    def _at(self, place: Place) -> Surface:
-        loaded = self._loaded[place.program]
-        return (loaded.inputs if place.is_input else loaded.outputs)[place.port]
+        Args:
+            plan: its number.
+            writes: surfaces, and where in the block lies what goes into each before.
+            programs: the numbers of those that run.
+            numbers: whatever steps name.
+            steps: how many.
+            reads: surfaces, and where in the block each goes afterwards.
+        """
+        planned = self._plans[plan]
+        for number, start in writes:
+            surface = planned.surfaces[number]
+            with surface.mapped() as view:
+                view[:] = self._block[start : start + surface.size]
+        for step in planned.steps[:steps]:
+            if isinstance(step, Run):
+                self._loaded[programs[step.program]].evaluate(planned.requests[step])
+            else:
+                _do(step, planned.surfaces, numbers)
+        for number, start in reads:
+            surface = planned.surfaces[number]
+            with surface.mapped(to_read=True) as view:
+                self._block[start : start + surface.size] = view
+        return {}
 
     def end(self) -> None:
         """Unload all, and remove what is shared."""
-        for loaded in self._loaded.values():
+        for planned in self._plans.values():
+            planned.close()
+        for model in self._loaded.values():
             try:
-                loaded.close()
+                model.close()
             except BackendError as error:
                 print(error, file=sys.stderr)  # noqa: T201 - nobody is left to be told otherwise
         folders.release_all(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _do(step: Move | Lay | Scale, surfaces: Sequence[Surface], numbers: list[float]) -> None:
+    """What the processor does between two programs."""
+    with (
+        surfaces[step.of.surface].mapped(to_read=True) as read,
+        surfaces[step.to.surface].mapped() as written,
+    ):
+        of, to = step.of.array(read), step.to.array(written)
+        match step:
+            case Move():
+                to[...] = of
+            case Lay():
+                count, first, at = (int(numbers[i]) for i in (step.count, step.first, step.at))
+                to[..., at : at + count] = of[..., first : first + count]
+            case Scale():
+                over, by = (np.float32(numbers[i]) for i in (step.over, step.by))
+                with np.errstate(all="ignore"):
+                    to[...] = of.astype(np.float32) / over * by
 
 
 def _tell_exceptions(runtime: Runtime, answers: int) -> object:
