@@ -1,24 +1,25 @@
 """A model's adapters: any number in memory, and which of them a sequence wears.
 
-What a sequence wears is arrays for its programs' ports, so a switch compiles and loads nothing
-and copies no weight of the model.  A matrix that an adapter leaves alone shares one array of zeros.
+What a sequence wears is arrays for its programs' ports, made when an adapter is added, so that a
+switch compiles, loads and copies nothing.  Matrices that an adapter leaves alone share one array of
+zeros.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TypeAlias
 
 import numpy as np
 
 from orion_ane.errors import ConfigError
-from orion_ane.lora.adapter import Adapter, LowRank
+from orion_ane.lora.adapter import Adapter
 from orion_ane.lora.inject import Site, sites_of
 from orion_ane.lora.modules import HEAD, head_name, table_name
-from orion_ane.lora.worn import Layout, bucket_of, ports_of, stacked
+from orion_ane.lora.worn import Layout, Packed, bucket_of, packed, room_for, stacked
 from orion_ane.mil import WeightFile, pack
 from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import Precision
@@ -29,6 +30,8 @@ Chosen: TypeAlias = str | Mapping[str, float] | None
 
 STACKS = 8
 """Weighted sums that are kept, the longest unused forgotten first."""
+_HEAD = -1
+"""The head's place among programs, which are known by their first layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +73,10 @@ BARE = Worn()
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """An adapter in memory, and its ports where they were made."""
+    """An adapter in memory: as it is, as ports by the programs' places, and its own head."""
 
     adapter: Adapter
-    matrices: Mapping[str, LowRank]
+    ports: Mapping[int, Packed]
     head: Head | None
 
 
@@ -108,9 +111,8 @@ class Wardrobe:
         self._stacks: OrderedDict[tuple[tuple[str, float], ...], Worn] = OrderedDict()
         self._none: Worn | None = None
         self._sites: dict[int, dict[str, Site]] = {}
-        self._head_sites: dict[str, Site] = {}
         self._layout: Layout | None = None
-        self._zeros: dict[str, Array] = {}
+        self._zeros: dict[tuple[int, str], Array] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -143,11 +145,17 @@ class Wardrobe:
         head = self._head(name, adapter)
         if head is not None:
             notes.append(f"adapter {name} brings its head whole: a program of its own reads it")
-        held = _Held(adapter, self._layout.by_label(parts), head)
         in_head = parts.get(HEAD)
         body_rank = max((one.rank for n, one in parts.items() if n != HEAD), default=0)
-        notes += self._grow(body_rank, 0 if in_head is None else in_head.rank)
-        self._held[name] = held
+        ranks = self._ranks(body_rank, 0 if in_head is None else in_head.rank)
+        matrices = self._layout.by_label(parts)
+        dtype = self.precision.compute
+        ports = {
+            place: packed(matrices, self._of(place).values(), rank, dtype)
+            for place, rank in self._places(*ranks)
+        }
+        notes += self._grow(*ranks)
+        self._held[name] = _Held(adapter, ports, head)
         return notes
 
     def remove(self, name: str) -> None:
@@ -173,7 +181,7 @@ class Wardrobe:
         if isinstance(chosen, str):
             if chosen not in self._worn:
                 held = self._want(chosen)
-                self._worn[chosen] = self._made(held.matrices, held.adapter.tables, held.head)
+                self._worn[chosen] = self._made(held.ports, held.adapter.tables, held.head)
             return self._worn[chosen]
         key = self.checked(chosen)
         if key not in self._stacks:
@@ -220,17 +228,29 @@ class Wardrobe:
                     want="weight 1, and no other such adapter beside it",
                 )
             tables, head = dict(held.adapter.tables), held.head
-        matrices = stacked((held.matrices, weight) for held, weight in helds)
-        in_head = {label for site in self._of_head().values() for label in site.labels}
-        most = max((m.rank for label, m in matrices.items() if label not in in_head), default=0)
-        most_head = max((m.rank for label, m in matrices.items() if label in in_head), default=0)
-        self._grow(most, most_head)
-        return self._made(matrices, tables, head)
+        places = [place for place, _ in self._places(self.rank, self.head_rank)]
+        needs = {place: room_for(held.ports[place] for held, _ in helds) for place in places}
+        head_rank = needs.pop(_HEAD, 0)
+        self._grow(*self._ranks(max(needs.values(), default=0), head_rank))
+        weighted = [(self._want(name).ports, weight) for name, weight in key]
+        ports = {
+            place: stacked([(p[place], w) for p, w in weighted], self._of(place).values(), rank)
+            for place, rank in self._places(self.rank, self.head_rank)
+        }
+        return self._made(ports, tables, head)
 
-    def _grow(self, rank: int, head_rank: int) -> list[str]:
-        """Have ports for such ranks; whatever was made for smaller ones is made again."""
+    def _ranks(self, rank: int, head_rank: int) -> tuple[int, int]:
+        """The ranks that ports have once there are such adapters."""
         want = max(self.rank, bucket_of(max(rank, 1)))
-        want_head = max(self.head_rank, bucket_of(head_rank) if head_rank else 0)
+        return want, max(self.head_rank, bucket_of(head_rank) if head_rank else 0)
+
+    def _places(self, rank: int, head_rank: int) -> list[tuple[int, int]]:
+        """The programs that have ports, and the rank of those."""
+        bodies = [(layers.start, rank) for layers in self._slices]
+        return [*bodies, (_HEAD, head_rank)] if head_rank else bodies
+
+    def _grow(self, want: int, want_head: int) -> list[str]:
+        """Have ports of such ranks; whatever was made for smaller ones is made again."""
         if (want, want_head) == (self.rank, self.head_rank):
             return []
         had = self.rank
@@ -239,6 +259,8 @@ class Wardrobe:
         self._stacks.clear()
         self._zeros.clear()
         self._none = None
+        for name, held in self._held.items():
+            self._held[name] = replace(held, ports=self._grown(held.ports))
         if not had:
             why = "programs now have ports for adapters"
         else:
@@ -246,58 +268,54 @@ class Wardrobe:
         ranks = f"rank {want}" + (f", {want_head} for the head" if want_head else "")
         return [f"{why} ({ranks}): each is compiled when it is next used"]
 
+    def _grown(self, ports: Mapping[int, Packed]) -> dict[int, Packed]:
+        """An adapter's ports, of the ranks that they have now."""
+        found = {}
+        for place, rank in self._places(self.rank, self.head_rank):
+            one = ports.get(place, Packed(rank, {}, {}))
+            if one.rank != rank:
+                one = stacked([(one, 1.0)], self._of(place).values(), rank)
+            found[place] = one
+        return found
+
     def _bare(self) -> Worn:
         if not self.rank:
             return BARE
         if self._none is None:
-            self._none = self._made({}, {}, None)
+            self._none = self._made(self._grown({}), {}, None)
         return self._none
 
     def _made(
-        self, matrices: Mapping[str, LowRank], tables: Mapping[str, Array], head: Head | None
+        self, ports: Mapping[int, Packed], tables: Mapping[str, Array], head: Head | None
     ) -> Worn:
-        dtype = self.precision.compute
-        bodies = {}
-        for layers in self._slices:
-            sites = self._of_body(layers)
-            found = ports_of(matrices, sites.values(), self.rank, dtype)
-            bodies[layers.start] = self._filled(sites, found, self.rank, str(layers.start))
-        heads: dict[str, Array] = {}
-        if self.head_rank:
-            sites = self._of_head()
-            found = ports_of(matrices, sites.values(), self.head_rank, dtype)
-            heads = self._filled(sites, found, self.head_rank, "head")
+        every = {place: self._filled(place, one) for place, one in ports.items()}
+        heads = every.pop(_HEAD, {})
         host = {}
         if "embed" in tables:
             host[table_name(self.decoder.config)] = tables["embed"]
-        return Worn(self.rank, self.head_rank, bodies, heads, host, head)
+        return Worn(self.rank, self.head_rank, every, heads, host, head)
 
-    def _filled(
-        self, sites: Mapping[str, Site], found: dict[str, Array], rank: int, where: str
-    ) -> dict[str, Array]:
-        """All ports: those that nothing is in are shared zeros."""
-        every = {}
-        for site in sites.values():
-            for port, shape in zip(site.ports, site.shapes(rank), strict=True):
-                if port not in found:
-                    key = f"{where} {port}"
-                    if key not in self._zeros:
-                        self._zeros[key] = np.zeros(shape, self.precision.compute.numpy)
-                    every[port] = self._zeros[key]
-                else:
-                    every[port] = found[port]
+    def _filled(self, place: int, one: Packed) -> dict[str, Array]:
+        """All ports of a program: those that nothing is in are shared zeros."""
+        every = dict(one.ports)
+        for site in self._of(place).values():
+            for port, shape in zip(site.ports, site.shapes(one.rank), strict=True):
+                if port not in every:
+                    if (place, port) not in self._zeros:
+                        self._zeros[place, port] = np.zeros(shape, self.precision.compute.numpy)
+                    every[port] = self._zeros[place, port]
         return every
 
-    def _of_body(self, layers: range) -> dict[str, Site]:
-        if layers.start not in self._sites:
-            graph = self.decoder.body(layers, lanes=1, cached=0, precision=self.precision)
-            self._sites[layers.start] = sites_of(graph)
-        return self._sites[layers.start]
-
-    def _of_head(self) -> dict[str, Site]:
-        if not self._head_sites:
-            self._head_sites = sites_of(self.decoder.head(lanes=1, precision=self.precision))
-        return self._head_sites
+    def _of(self, place: int) -> dict[str, Site]:
+        """The sites of a program."""
+        if place not in self._sites:
+            if place == _HEAD:
+                graph = self.decoder.head(lanes=1, precision=self.precision)
+            else:
+                layers = next(one for one in self._slices if one.start == place)
+                graph = self.decoder.body(layers, lanes=1, cached=0, precision=self.precision)
+            self._sites[place] = sites_of(graph)
+        return self._sites[place]
 
     def _head(self, name: str, adapter: Adapter) -> Head | None:
         """The head that an adapter brings, as its program reads it."""

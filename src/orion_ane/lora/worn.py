@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,10 +87,25 @@ def bucket_of(rank: int) -> int:
     return found
 
 
-def ports_of(
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """An adapter as the ports of a program hold it.
+
+    Attributes:
+        rank: of the ports.
+        ports: by name, those alone that are not all zeros.
+        used: by a site's name, the largest rank that it has in any layer.
+    """
+
+    rank: int
+    ports: Mapping[str, Array]
+    used: Mapping[str, int]
+
+
+def packed(
     matrices: Mapping[str, LowRank], sites: Iterable[Site], rank: int, dtype: DType
-) -> dict[str, Array]:
-    """What the ports of programs hold, those alone that are not all zeros.
+) -> Packed:
+    """Matrices as a program's ports.
 
     Args:
         matrices: by their programs' labels.
@@ -101,41 +116,81 @@ def ports_of(
     Raises:
         ConfigError: a number that the type has no room for.
     """
-    found: dict[str, Array] = {}
+    ports: dict[str, Array] = {}
+    used: dict[str, int] = {}
     for site in sites:
-        if not any(label in matrices for label in site.labels):
+        ones = [(i, matrices[label]) for i, label in enumerate(site.labels) if label in matrices]
+        if not ones:
             continue
-        a, b = (np.zeros(shape, dtype.numpy) for shape in site.shapes(rank))
-        for i, label in enumerate(site.labels):
-            if label in matrices:
-                one = matrices[label]
-                rows = slice(i * rank, i * rank + one.rank)
-                with np.errstate(over="ignore"):
-                    a[0, rows, 0] = one.a
-                    b[0, rows, 0] = (one.b * np.float32(one.scale)).T
-        for port, array in zip(site.ports, (a, b), strict=True):
-            if dtype is DType.FP16 and not np.isfinite(array).all():
-                raise ConfigError(port, "numbers that fp16 has no room for", want="device cpu")
-            found[port] = array
-    return found
+        used[site.name] = max(one.rank for _, one in ones)
+        a, b = _empty(site, rank, dtype)
+        with np.errstate(over="ignore"):
+            for i, one in ones:
+                a[i, : one.rank] = one.a
+                np.multiply(one.b.T, np.float32(one.scale), out=b[i, : one.rank])
+        _want_finite(site, a, b)
+        ports |= _ports(site, rank, a, b)
+    return Packed(rank, ports, used)
 
 
-def stacked(weighted: Iterable[tuple[Mapping[str, LowRank], float]]) -> dict[str, LowRank]:
-    """The weighted sum of adapters: their ranks side by side."""
-    lists: dict[str, list[tuple[LowRank, float]]] = {}
-    for matrices, weight in weighted:
-        for label, one in matrices.items():
-            lists.setdefault(label, []).append((one, weight))
-    return {label: _side_by_side(ones) for label, ones in lists.items()}
+def stacked(weighted: Sequence[tuple[Packed, float]], sites: Iterable[Site], rank: int) -> Packed:
+    """The weighted sum of adapters, their ranks side by side in ports of a rank with room for them.
+
+    Raises:
+        ConfigError: a number that the ports' type has no room for.
+    """
+    ports: dict[str, Array] = {}
+    used: dict[str, int] = {}
+    for site in sites:
+        ones = [(one, weight) for one, weight in weighted if site.name in one.used]
+        if not ones:
+            continue
+        a, b = _empty(site, rank, DType.of(ones[0][0].ports[site.ports[0]].dtype))
+        at = 0
+        with np.errstate(over="ignore"):
+            for one, weight in ones:
+                count = one.used[site.name]
+                its_a, its_b = (_by_layer(site, one.ports[port]) for port in site.ports)
+                a[:, at : at + count] = its_a[:, :count]
+                np.multiply(its_b[:, :count], b.dtype.type(weight), out=b[:, at : at + count])
+                at += count
+        _want_finite(site, b)
+        used[site.name] = at
+        ports |= _ports(site, rank, a, b)
+    return Packed(rank, ports, used)
 
 
-def _side_by_side(ones: list[tuple[LowRank, float]]) -> LowRank:
-    if len(ones) == 1:
-        one, weight = ones[0]
-        return LowRank(one.a, one.b, one.scale * weight)
-    a = np.concatenate([one.a for one, _ in ones])
-    b = np.concatenate([one.b * np.float32(one.scale * weight) for one, weight in ones], axis=1)
-    return LowRank(a, b, 1.0)
+def room_for(ones: Iterable[Packed]) -> int:
+    """The rank that a sum of adapters takes."""
+    total: dict[str, int] = {}
+    for one in ones:
+        for name, rank in one.used.items():
+            total[name] = total.get(name, 0) + rank
+    return max(total.values(), default=0)
+
+
+def _empty(site: Site, rank: int, dtype: DType) -> tuple[Array, Array]:
+    """Zeros for a site's ports, [L,R,·]."""
+    a, b = (_by_layer(site, np.zeros(shape, dtype.numpy)) for shape in site.shapes(rank))
+    return a, b
+
+
+def _by_layer(site: Site, port: Array) -> Array:
+    return port.reshape(len(site.labels), -1, port.shape[-1])
+
+
+def _want_finite(site: Site, *arrays: Array) -> None:
+    for array in arrays:
+        if not np.isfinite(array).all():
+            hint = "take device cpu" if array.dtype == np.float16 else None
+            where = f"adapter of {site.name}"
+            raise ConfigError(where, f"numbers that {array.dtype} has no room for", hint=hint)
+
+
+def _ports(site: Site, rank: int, *arrays: Array) -> dict[str, Array]:
+    """The ports of [L,R,·]."""
+    shaped = zip(site.ports, arrays, site.shapes(rank), strict=True)
+    return {port: array.reshape(shape) for port, array, shape in shaped}
 
 
 def _of_first_layer(decoder: Decoder) -> list[str]:

@@ -187,3 +187,38 @@ def test_programs_with_ports_keep_the_limits_of_every_target(target):
             decoder.head(lanes=32, precision=HALF),
         ):
             compile_graph(with_adapters(graph, 16), file, target=target)
+
+
+def test_an_adapter_is_laid_out_when_it_is_added_and_not_when_it_is_worn(monkeypatch):
+    """Nor after others made the ports larger; a sum is made of what was laid out."""
+    with loaded(LLAMA, adapters=8) as model:
+        want = []
+        for i in range(3):
+            model.add_adapter(made(LLAMA, seed=i, alpha=3.0), name=f"{i}")
+        want = [model.logits(IDS, adapter=f"{i}") for i in range(3)]
+        model.add_adapter(made(LLAMA, rank=20, seed=9), name="large")
+
+        def refused(*_):
+            raise AssertionError
+
+        with monkeypatch.context() as patched:
+            for name in ("packed", "stacked", "bucket_of"):
+                patched.setattr(f"orion_ane.generate.adapters.{name}", refused)
+            for i in range(3):
+                model.set_adapter(f"{i}")
+        for i in range(3):
+            assert np.allclose(model.logits(IDS, adapter=f"{i}"), want[i], atol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [1e40, 1e6])
+def test_numbers_that_a_port_has_no_room_for_are_refused_when_it_is_added(alpha):
+    with loaded(LLAMA, "emulator", adapters=8) as model:
+        with pytest.raises(ConfigError, match="room"):
+            model.add_adapter(made(LLAMA, alpha=alpha), name="a")
+        assert model.adapters == ()
+    with loaded(LLAMA, adapters=8) as model:
+        if alpha < 1e30:
+            model.add_adapter(made(LLAMA, alpha=alpha), name="a")
+        else:
+            with pytest.raises(ConfigError, match="room"):
+                model.add_adapter(made(LLAMA, alpha=alpha), name="a")
