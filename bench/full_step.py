@@ -22,7 +22,7 @@ from orion_ane.host.schedule import Schedule
 from orion_ane.models.build import decoder_of
 from orion_ane.models.scratch import draw
 from orion_ane.runtime.registry import backend
-from orion_ane.train.network import Batch
+from orion_ane.train.batch import Batch
 from orion_ane.train.step import Recipe, Report, Trainer
 
 PARTS = ("forward", "backward", "weight_grad", "optimizer", "update", "step")

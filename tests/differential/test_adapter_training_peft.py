@@ -14,7 +14,8 @@ from orion_ane.lora.files import load_adapter
 from orion_ane.models.build import decoder_of
 from orion_ane.models.weights import load_checkpoint
 from orion_ane.runtime.registry import backend
-from orion_ane.train.network import Batch, Network
+from orion_ane.train.batch import Batch
+from orion_ane.train.network import Network
 from orion_ane.train.updates import updates
 
 torch = oracle("torch")

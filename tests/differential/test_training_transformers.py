@@ -11,10 +11,11 @@ from oracles import oracle
 import orion_ane
 from orion_ane.models.build import decoder_of
 from orion_ane.models.weights import load_checkpoint
+from orion_ane.train.batch import Batch
 from orion_ane.train.corpus import Tokens
 from orion_ane.train.data import Windows
 from orion_ane.train.evaluation import evaluate
-from orion_ane.train.network import Batch, Network
+from orion_ane.train.network import Network
 from orion_ane.train.updates import Reload
 
 torch = oracle("torch")

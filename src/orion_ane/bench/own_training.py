@@ -13,7 +13,7 @@ from orion_ane.bench.turns import PEAK, peak_gb, serve
 from orion_ane.host.schedule import Schedule
 from orion_ane.models.build import decoder_of
 from orion_ane.runtime.registry import backend
-from orion_ane.train.network import Batch
+from orion_ane.train.batch import Batch
 from orion_ane.train.step import Recipe, Trainer
 
 APART = ("optimizer_ms", "update_ms", "exchange_ms")

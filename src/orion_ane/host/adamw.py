@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orion_ane.errors import ConfigError
+from orion_ane.host.parts import Each, in_turn
 from orion_ane.types import Array
 
 CHUNK = 1 << 16
@@ -99,10 +100,18 @@ class Moments:
         return cls(np.zeros(shape, np.float32), np.zeros(shape, np.float32))
 
 
-def global_norm(gradients: Iterable[Array]) -> float:
+def global_norm(gradients: Iterable[Array], *, each: Each = in_turn) -> float:
     """The norm of all gradients as one vector, summed in double: inf or NaN where one has it."""
+    arrays = list(gradients)
+    squares = np.zeros(len(arrays))
+
+    def square(i: int) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
+            squares[i] = _squares(arrays[i])
+
+    each(square, range(len(arrays)))
     with np.errstate(over="ignore", invalid="ignore"):
-        return math.sqrt(sum(_squares(array) for array in gradients))
+        return math.sqrt(sum(squares.tolist()))
 
 
 def _squares(array: Array) -> float:
@@ -115,15 +124,18 @@ def _squares(array: Array) -> float:
     return total
 
 
-def clip(gradients: Iterable[Array], limit: float) -> float:
+def clip(gradients: Iterable[Array], limit: float, *, each: Each = in_turn) -> float:
     """Shorten all gradients together to the norm `limit`, in place; the norm that they had.
 
     Gradients without a finite norm are left as they are: such a step is skipped (case O07).
     """
     arrays = list(gradients)
-    norm = global_norm(arrays)
+    norm = global_norm(arrays, each=each)
     factor = limit / (norm + CLIP_EPS)
+
+    def shorten(i: int) -> None:
+        np.multiply(arrays[i], np.float32(factor), out=arrays[i])
+
     if math.isfinite(norm) and factor < 1:
-        for array in arrays:
-            np.multiply(array, np.float32(factor), out=array)
+        each(shorten, range(len(arrays)))
     return norm

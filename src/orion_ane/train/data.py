@@ -12,8 +12,8 @@ import numpy as np
 
 from orion_ane.errors import ConfigError, DataError
 from orion_ane.host.loss import IGNORED
+from orion_ane.train.batch import Batch
 from orion_ane.train.corpus import Tokens
-from orion_ane.train.network import Batch
 from orion_ane.types import Array
 
 SAMPLED = 1 << 16

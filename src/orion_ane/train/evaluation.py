@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from orion_ane.train.network import Batch, Network
+from orion_ane.train.batch import Batch
+from orion_ane.train.network import Network
 from orion_ane.train.peers import Peers
 from orion_ane.types import Array
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from orion_ane.host.parts import Each, in_turn
 from orion_ane.types import Array
 
 
@@ -49,12 +50,16 @@ class Gradients:
     bad_back: str | None = None
     largest: dict[str, float] = field(default_factory=dict)
 
-    def mean(self) -> float:
+    def mean(self, *, each: Each = in_turn) -> float:
         """Divide the gradients by the tokens, in place; the mean loss."""
         if not self.tokens:
             return 0.0
-        for array in self.arrays.values():
-            np.divide(array, np.float32(self.tokens), out=array)
+        arrays, tokens = list(self.arrays.values()), np.float32(self.tokens)
+
+        def divide(i: int) -> None:
+            np.divide(arrays[i], tokens, out=arrays[i])
+
+        each(divide, range(len(arrays)))
         return self.loss / self.tokens
 
     def note(self, stage: str, name: str, *, finite: bool, back: bool = False) -> None:

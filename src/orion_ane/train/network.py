@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from orion_ane.engine import Threads
-from orion_ane.errors import BackendError, ConfigError, DataError
+from orion_ane.errors import BackendError, ConfigError
 from orion_ane.host.contraction import add_looked_up
 from orion_ane.host.loss import IGNORED, Loss, cross_entropy
 from orion_ane.lora.dropout import Dropout
 from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import MASKED, Precision
 from orion_ane.runtime.backend import Backend
+from orion_ane.train.batch import Batch
 from orion_ane.train.fingerprint import fingerprint
 from orion_ane.train.gradients import Gradients, Timings
 from orion_ane.train.layout import places, zeros
 from orion_ane.train.placed import Placed
+from orion_ane.train.room import Room
 from orion_ane.train.scales import LEAST, chosen, largest
 from orion_ane.train.stages import Stage, stages_of
 from orion_ane.train.updates import Reload, Updates
@@ -28,32 +29,6 @@ from orion_ane.types import Array, DType
 
 FP32 = Precision(DType.FP32, DType.FP32)
 FP16 = Precision(DType.FP16, DType.FP16)
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Sequences to learn from.
-
-    Attributes:
-        ids: what is read, [B, S].
-        targets: what should come after each, [B, S]; `IGNORED` where nothing is asked.
-        first: the number of its first row among all that a run draws, which dropout goes by.
-    """
-
-    ids: Array
-    targets: Array
-    first: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """The targets that count."""
-        return int((self.targets != IGNORED).sum())
-
-    @classmethod
-    def of(cls, rows: Sequence[Sequence[int]] | Array) -> Batch:
-        """Rows of S + 1 ids, each shifted within itself (case D07)."""
-        array = np.asarray(rows, np.int64)
-        return cls(array[:, :-1], array[:, 1:])
 
 
 class Network:
@@ -115,12 +90,13 @@ class Network:
             learnt=self._places.keys(),
         )
         self._placed: list[Placed] = []
+        self._room = Room()
         self._weighs: bytes | None = fingerprint(tensors)  # what the programs have; None is a mix
         weights = self._weights(tensors)
         try:
             for stage in stages:
                 way, own = self._way(stage), weights[self._of(stage)]
-                self._placed.append(Placed(stage, own, way, self._places.keys()))
+                self._placed.append(Placed(stage, own, way, self._places.keys(), self._room))
         except BaseException:
             self.close()
             raise
@@ -170,11 +146,12 @@ class Network:
         total = Gradients(self._cleared(into, masters))
         scales = scale if isinstance(scale, Mapping) else self._even(scale)
         for batch in batches:
-            self._check(batch)
+            batch.want(lanes=self.lanes, vocab=self.decoder.config.vocab)
             for row, (ids, targets) in enumerate(
                 zip(batch.ids, batch.targets, strict=True), batch.first
             ):
                 self._row(ids, targets, masters, total, scales, spent, row)
+        self._room.give_up()  # what comes next, as new weights, needs memory of its own
         return total
 
     def _cleared(
@@ -193,7 +170,7 @@ class Network:
         self._want_fresh(masters)
         total = Gradients({})
         for batch in batches:
-            self._check(batch)
+            batch.want(lanes=self.lanes, vocab=self.decoder.config.vocab)
             for ids, targets in zip(batch.ids, batch.targets, strict=True):
                 _, found = self._forward(ids, targets, masters, total, Timings())
                 total.loss += found.total
@@ -214,7 +191,7 @@ class Network:
             start: a power of two, with which each stage is tried first.
         """
         self._want_fresh(masters)
-        self._check(batch)
+        batch.want(lanes=self.lanes, vocab=self.decoder.config.vocab)
         asked = [i for i, targets in enumerate(batch.targets) if (targets != IGNORED).any()]
         if self.precision.compute is not DType.FP16 or not asked:
             return {}
@@ -283,17 +260,6 @@ class Network:
             hint="make it from a checkpoint's state, or renew it: nothing right would be learnt",
         )
 
-    def _check(self, batch: Batch) -> None:
-        if batch.ids.shape != batch.targets.shape or batch.ids.shape[1:] != (self.lanes,):
-            got = f"ids {list(batch.ids.shape)}, targets {list(batch.targets.shape)}"
-            raise DataError("batch", "another shape", got=got, want=f"rows of {self.lanes}")
-        vocab = self.decoder.config.vocab
-        bad = (batch.ids < 0) | (batch.ids >= vocab)
-        if bad.any():
-            raise DataError(
-                "batch", "no such id", got=int(batch.ids[bad][0]), want=f"0 to {vocab - 1}"
-            )
-
     def _row(
         self,
         ids: Array,
@@ -311,10 +277,13 @@ class Network:
         total.loss += found.total
         total.tokens += found.tokens
         seeds = self._seeds(self._placed[-1].stage, found.gradient)
+        lent: list[Array] = []
         for placed, known in zip(reversed(self._placed), reversed(kept), strict=True):
-            seeds = self._stage_back(
-                placed, known, seeds, total, scales.get(placed.stage.name, 1.0), spent
-            )
+            factor = scales.get(placed.stage.name, 1.0)
+            every = self._stage_back(placed, known, seeds, total, factor, spent)
+            self._room.leave(lent)  # what this stage has read
+            lent = [every[name] for name in placed.stage.backward.outputs]
+            seeds = placed.passed_on(every, factor)
         with spent.of("weight_grad_ms"), np.errstate(all="ignore"):
             dx = seeds["d_hidden"][0, :, 0].T  # [S, C]
             for name, rows in zip(
@@ -337,6 +306,7 @@ class Network:
         Of a row that is learnt from, `learnt_as` is its number; else nothing is dropped.
         """
         kept: list[dict[str, Array]] = []
+        self._room.leave_all()  # one row at a time
         with spent.of("forward_ms"):
             tables = {**self._frozen, **masters}
             x = self.decoder.embed(tables, ids, self._positions).T[None, :, None]  # [1,C,1,S]
@@ -355,8 +325,9 @@ class Network:
                     total.note(stage.name, name, finite=finite)
                 x = outputs.get("hidden", x)
             parts = [outputs[name] for name in self._placed[-1].stage.gives]
-            logits = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-            found = cross_entropy(logits[0, :, 0], targets, axis=0)
+            logits = (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))[0, :, 0]
+            room = logits if logits.dtype == np.float32 else None
+            found = cross_entropy(logits, targets, axis=0, out=room, each=self.threads.each)
         return kept, found
 
     def _masks(self, stage: Stage, row: int | None) -> dict[str, Array]:
@@ -409,14 +380,13 @@ class Network:
         factor: float,
         spent: Timings,
     ) -> dict[str, Array]:
-        """Add a stage's weight gradients to the sums; the cotangents for the stage before."""
+        """Add a stage's weight gradients to the sums; all that it read and gave."""
         stage = placed.stage
         with spent.of("backward_ms"):
             every = placed.back(known, seeds, factor)
             self._note_flow(stage, seeds, every, total)
-            passed_on = placed.passed_on(every, factor)
         with spent.of("weight_grad_ms"), self.threads.running():
             add_gradients(
                 stage, every, self._places, total.arrays, factor=factor, threads=self.threads
             )
-        return passed_on
+        return every

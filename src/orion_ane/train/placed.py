@@ -12,7 +12,9 @@ from orion_ane.compiler import compile as compile_graph
 from orion_ane.mil import pack
 from orion_ane.mil.program import Program
 from orion_ane.runtime.backend import Executable
+from orion_ane.runtime.portable import PortableProgram
 from orion_ane.runtime.ranges import ranges, shows_ranges
+from orion_ane.train.room import Room
 from orion_ane.train.scales import Extent, largest, least_product, typical
 from orion_ane.train.stages import Stage, labels_of, with_inputs
 from orion_ane.train.updates import Updates
@@ -26,6 +28,13 @@ class Placed:
         stage: what is computed.
         updates: how new weights get there, and whose device it is on.
 
+    Args:
+        stage: likewise.
+        weights: its programs' weights, by label.
+        updates: likewise.
+        learnt: the labels of all weights that are learnt.
+        room: lends the memory for what the programs give.
+
     Raises:
         LimitError: a program breaks limits of the device's target.
         BackendError: the device refuses it, or has no room.
@@ -37,8 +46,10 @@ class Placed:
         weights: Mapping[str, Array],
         updates: Updates,
         learnt: Collection[str],
+        room: Room,
     ) -> None:
         self.stage, self.updates = stage, updates
+        self._room = room
         self._learnt = frozenset(learnt)
         self._sizes = self._typical(weights)
         device = updates.device
@@ -63,13 +74,25 @@ class Placed:
             raise
 
     def forward(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs of the forward kernel, kept values among them."""
-        return self._loaded[0].run({**inputs, **self._read[0]})
+        """The outputs of the forward kernel, kept values among them; they may be lent."""
+        return self._run(0, inputs)
+
+    def _run(self, way: int, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs of a kernel, in memory that is lent where the device can write there."""
+        loaded, fed = self._loaded[way], {**inputs, **self._read[way]}
+        if isinstance(loaded, PortableProgram):
+            outputs = {port.name: self._room.take(port.of) for port in loaded.program.outputs}
+            run = loaded.bind(fed, outputs)
+            if run is not None:
+                run()
+                return outputs
+            self._room.leave(outputs.values())
+        return loaded.run(fed)
 
     def back(
         self, known: Mapping[str, Array], seeds: Mapping[str, Array], scale: float
     ) -> dict[str, Array]:
-        """All that the backward kernel reads and gives.
+        """All that the backward kernel reads and gives, which may be lent.
 
         Args:
             known: what was kept of the way there.
@@ -78,15 +101,16 @@ class Placed:
         """
         with np.errstate(all="ignore"):
             scaled = seeds if scale == 1 else {n: a * np.float32(scale) for n, a in seeds.items()}
-            cotangents = {n: array.astype(self.stage.dtype.numpy) for n, array in scaled.items()}
+            dtype = self.stage.dtype.numpy
+            cotangents = {n: array.astype(dtype, copy=False) for n, array in scaled.items()}
         every = {**known, **cotangents}
         inputs = {name: every[name] for name in self.stage.backward.inputs}
-        return every | self._loaded[1].run({**inputs, **self._read[1]})
+        return every | self._run(1, inputs)
 
     def passed_on(self, every: Mapping[str, Array], scale: float) -> dict[str, Array]:
         """The cotangents for the stage before, in fp32 and without any scale."""
         with np.errstate(all="ignore"):
-            dx = every[f"d_{self.stage.takes}"].astype(np.float32)
+            dx = every[f"d_{self.stage.takes}"].astype(np.float32, copy=False)
             return {"d_hidden": dx if scale == 1 else dx / np.float32(scale)}
 
     def tried(

@@ -17,8 +17,9 @@ from orion_ane.lora.adapted import Adapted
 from orion_ane.models.decoder import Decoder
 from orion_ane.models.weights import shapes
 from orion_ane.runtime.backend import Backend
+from orion_ane.train.batch import Batch
 from orion_ane.train.gradients import Gradients, Timings
-from orion_ane.train.network import Batch, Network
+from orion_ane.train.network import Network
 from orion_ane.train.peers import Peers
 from orion_ane.train.scales import AGAIN, adjust, is_power_of_two
 from orion_ane.train.state import State
@@ -149,7 +150,7 @@ class Trainer:
         with timings.of("exchange_ms"):
             self.peers.total(found, state)
         with timings.of("optimizer_ms"), self.network.threads.running():
-            loss = found.mean()
+            loss = found.mean(each=self.network.threads.each)
             norm = self._clipped(found)
             why = _no_step(found, loss, norm)
             with state.one_step():
@@ -190,9 +191,9 @@ class Trainer:
             adjust(state, found, is_bad=why is not None)
 
     def _clipped(self, found: Gradients) -> float:
-        arrays = found.arrays.values()
+        arrays, each = found.arrays.values(), self.network.threads.each
         limit = self.recipe.clip
-        return global_norm(arrays) if limit is None else clip(arrays, limit)
+        return global_norm(arrays, each=each) if limit is None else clip(arrays, limit, each=each)
 
     def _learn(self, gradients: Mapping[str, Array], lr: float) -> None:
         state = self.state

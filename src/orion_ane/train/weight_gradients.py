@@ -37,7 +37,7 @@ def add_gradients(
     for turn in _turns(stage.pairs):
         targets = [_Target(pair, every, places, sums, factor) for pair in turn]
         add_all([target.product for target in targets], threads)
-        threads.each(_Target.finish, targets)
+        threads.each(_Target.finish, [target for target in targets if target.is_apart])
     for name, label in stage.vectors.items():
         place, gradient = places[label], every[name].astype(np.float32)
         if factor != 1:
@@ -80,8 +80,6 @@ class _Target:
 
     def finish(self) -> None:
         """Take a product that was computed apart to its place."""
-        if not self.is_apart:
-            return
         gradient = self.product.to
         if self.factor != 1:
             gradient /= np.float32(self.factor)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from oracles import oracle
 
+from orion_ane.engine import Threads
 from orion_ane.errors import DataError
 from orion_ane.host.loss import IGNORED, cross_entropy
 
@@ -34,6 +35,29 @@ def test_the_loss_and_its_gradient_are_torchs(axis, rng):
     assert found.gradient.dtype == np.float32
     got = found.gradient.T if axis == 0 else found.gradient
     np.testing.assert_allclose(got, gradient, atol=FP32_ROUNDING)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_large_vocabulary_is_added_up_in_parts_by_any_number_of_threads(axis, rng, monkeypatch):
+    monkeypatch.setattr("orion_ane.host.loss.PART", 4)
+    logits = (rng.normal(size=(7, 11)) * 5).astype(np.float32)
+    logits[2] += 1e4  # each lane has its own top
+    targets = rng.integers(0, 11, 7)
+    targets[3] = IGNORED
+    logits[3, 5] = np.nan  # nobody asks
+    want, gradient = by_torch(np.delete(logits, 3, 0), np.delete(targets, 3))
+    given = np.ascontiguousarray(logits.T if axis == 0 else logits)
+    kept = given.copy()
+    found = cross_entropy(given, targets, axis=axis)
+    assert np.array_equal(given, kept, equal_nan=True)
+    assert found.total == pytest.approx(want, rel=FP32_ROUNDING)
+    got = found.gradient.T if axis == 0 else found.gradient
+    np.testing.assert_allclose(np.delete(got, 3, 0), gradient, atol=FP32_ROUNDING)
+    assert not got[3].any()
+    again = cross_entropy(given, targets, axis=axis, out=given, each=Threads(2).each)
+    assert again.gradient is given  # the logits are gone, and nothing else
+    assert (again.total, again.tokens) == (found.total, found.tokens)
+    assert np.array_equal(again.gradient, found.gradient)
 
 
 @pytest.mark.parametrize(("vocab", "nats"), [(50257, 10.824905), (32000, 10.373491)])

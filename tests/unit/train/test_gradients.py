@@ -14,7 +14,8 @@ from orion_ane.host.loss import IGNORED
 from orion_ane.models.build import decoder_of
 from orion_ane.models.weights import load_checkpoint
 from orion_ane.models.weights.tensors import to_interleaved
-from orion_ane.train.network import Batch, Network
+from orion_ane.train.batch import Batch
+from orion_ane.train.network import Network
 from orion_ane.train.updates import Reload, updates
 
 FP32_SUMS = 1e-5
@@ -133,6 +134,24 @@ def test_memory_of_an_earlier_step_does_not_show_in_the_next(cpu, rng):
     for name, array in again.arrays.items():
         assert array is used[name]
         np.testing.assert_array_equal(array, fresh.arrays[name])
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulator"])
+def test_memory_of_an_earlier_row_does_not_show_in_the_next(device, cpu, rng):
+    """Rows after others, whose memory they take, have the gradients that each has alone."""
+    config = tiny_llama()
+    tensors, batch = random_tensors(config, rng), some_rows(config, rng)
+    made = orion_ane.backend(device, threads=1)
+    host = None if device == "cpu" else cpu
+    whole, _ = gradients(config, tensors, [batch], made, host=host, scale=16.0)
+    sums = {name: np.zeros_like(array) for name, array in whole.arrays.items()}
+    for i in range(len(batch.ids)):
+        row = Batch(batch.ids[i : i + 1], batch.targets[i : i + 1])
+        found, _ = gradients(config, tensors, [row], made, host=host, scale=16.0)
+        for name, array in found.arrays.items():
+            sums[name] += array * row.tokens
+    for name, array in whole.arrays.items():
+        assert distance(array * batch.tokens, sums[name].astype(np.float64)) < FP32_SUMS, name
 
 
 def test_rows_without_a_target_teach_nothing_D05(cpu, rng):

@@ -13,9 +13,9 @@ from orion_ane.errors import BackendError, MilError
 from orion_ane.host.adamw import global_norm
 from orion_ane.mil import blob
 from orion_ane.train import placed
+from orion_ane.train.batch import Batch
 from orion_ane.train.checkpoint import Checkpoints
 from orion_ane.train.loop import Loop, Plan
-from orion_ane.train.network import Batch
 from orion_ane.train.updates import updates
 
 DEVICES = ["cpu", "emulator"]

@@ -14,10 +14,11 @@ from torch_models import learnt, random_tensors, tiny_gpt2, tiny_llama
 import orion_ane
 from orion_ane.models.build import decoder_of
 from orion_ane.train import scales, step
+from orion_ane.train.batch import Batch
 from orion_ane.train.checkpoint import Checkpoints
 from orion_ane.train.gradients import Gradients
 from orion_ane.train.loop import Loop, Plan, line_of
-from orion_ane.train.network import Batch, Network
+from orion_ane.train.network import Network
 from orion_ane.train.scales import PRODUCTS, ROOM, SUMS, Extent, adjust, chosen, is_power_of_two
 from orion_ane.train.state import State
 from orion_ane.train.updates import updates

@@ -15,7 +15,7 @@ from orion_ane.host.loss import IGNORED
 from orion_ane.host.schedule import Schedule
 from orion_ane.models.build import decoder_of
 from orion_ane.models.weights import load_checkpoint
-from orion_ane.train.network import Batch
+from orion_ane.train.batch import Batch
 from orion_ane.train.state import State
 from orion_ane.train.step import Recipe, Trainer
 
