@@ -75,7 +75,7 @@ class Bucket:
             found = self._runs[layers.start] = loaded, self._bound(layers, loaded)
         run = found[1]
         if run is not None:
-            run()
+            run(filled=self._seen)  # what is behind is zeros until the cache takes it
             return
         outputs = loaded.run(self.inputs(layers))
         for name, to in self._written(layers).items():
@@ -113,7 +113,7 @@ class Bucket:
     def _bound(self, layers: range, loaded: Executable) -> Run | None:
         if not isinstance(loaded, PortableProgram):
             return None
-        return loaded.bind(self.inputs(layers), self._written(layers))
+        return loaded.bind(self.inputs(layers), self._written(layers), self._caches)
 
     def inputs(self, layers: range) -> dict[str, Array]:
         """What the program of some layers reads, as it is now."""

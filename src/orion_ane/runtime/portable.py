@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Literal, TypeAlias, TypedDict, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from orion_ane.ane.targets import Target
 from orion_ane.engine import Lowered, Numerics, Tape, Threads, lower
@@ -25,8 +25,10 @@ NumericsName: TypeAlias = Literal["exact", "fp16", "fp32", "bf16"]
 NO_ARRAYS: Mapping[Weight, Array] = MappingProxyType({})
 
 
-Run: TypeAlias = Callable[[], None]
-"""A run whose ports are bound."""
+class Run(Protocol):
+    """A run whose ports are bound; `filled` is from where on those that grow are zeros."""
+
+    def __call__(self, *, filled: int | None = None) -> None: ...  # noqa: D102 - see the class
 
 
 class _BoundRun:
@@ -37,16 +39,17 @@ class _BoundRun:
         loaded: Callable[[], Lowered],
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
+        growing: Collection[str],
     ) -> None:
-        self._loaded, self._inputs, self._outputs = loaded, inputs, outputs
+        self._loaded, self._ports = loaded, (inputs, outputs, growing)
         self._of: Lowered | None = None
 
-    def __call__(self) -> None:
+    def __call__(self, *, filled: int | None = None) -> None:
         found = self._loaded()
         assert not isinstance(found, Tape)  # other weights change no ops
         if found is not self._of:
-            self._of, self._bound = found, found.bind(self._inputs, self._outputs)
-        self._bound.run()
+            self._of, self._bound = found, found.bind(*self._ports)
+        self._bound.run() if filled is None else self._bound.run(filled)
 
 
 class PortableProgram:
@@ -86,8 +89,16 @@ class PortableProgram:
         found = self._evaluated(tape, self._fed(inputs))
         return {port.name: taken(port, found[port.symbol]) for port in self._program.outputs}
 
-    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Run | None:
+    def bind(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        growing: Collection[str] = (),
+    ) -> Run | None:
         """A run that reads and writes certain arrays, each packed and of its port's type.
+
+        `growing` names inputs that are zeros along their last axis from a place on, which need not
+        be read there; a run that is not told the place reads all of them.
 
         None where a run has more to do than that: surfaces that are not what is fed, or ops that
         the engine has no commands for.
@@ -103,6 +114,7 @@ class PortableProgram:
             self._open,
             {port.symbol: inputs[port.name] for port in self._program.inputs},
             {port.symbol: outputs[port.name] for port in self._program.outputs},
+            [port.symbol for port in self._program.inputs if port.name in growing],
         )
 
     def ranges(self, inputs: Mapping[str, Array]) -> RangeReport:

@@ -385,6 +385,28 @@ def test_a_bound_plan_reads_its_inputs_where_they_are(rng):
         feed["x"][...] += 1
 
 
+@pytest.mark.parametrize(("family", "precision"), [(LLAMA, HALVES), (GPT2, MIXED)])
+def test_what_is_known_to_be_zeros_is_not_read_and_does_not_show(family, precision, rng):
+    graph = decoder_of(family).body(range(2), lanes=1, cached=160, precision=precision)
+    feed, weights = drawn(graph, rng)
+    made = planned(graph, weights, rounds=precision is HALVES)
+    caches = [name for name in feed if name[1:].startswith("_cache_")]
+    outputs = {n: np.empty(v.type.shape, v.type.dtype.numpy) for n, v in graph.outputs.items()}
+    bound = made.bind(feed, outputs, growing=caches)
+    for filled in (0, 1, 70, 160):
+        for name in caches:
+            feed[name][..., filled:] = 0
+        feed["mask_cache"][...] = np.where(np.arange(160) < filled, 0, -1e4)
+        want = made.run(feed)
+        for name in caches:  # whole stretches are read, and no more
+            feed[name][..., -(-filled // 64) * 64 :] = np.nan
+        bound.run(filled)
+        for name in want:
+            np.testing.assert_array_equal(outputs[name], want[name])
+        for name in caches:
+            feed[name][...] = drawn(graph, rng)[0][name]
+
+
 def test_other_weights_need_no_lowering(rng):
     graph = next(iter(programs(HALVES, 32)))
     feed, weights = drawn(graph, rng)

@@ -94,7 +94,8 @@ class Builder:
     def _input(self, name: str, node: Node) -> None:
         _want_float(node)
         half = node.type.dtype is DType.FP16
-        buffer = Buffer(node.type.elements, "input", name, is_half=half)
+        last = node.type.shape[-1] if node.type.shape else 1
+        buffer = Buffer(node.type.elements, "input", name, is_half=half, last=last)
         self.inputs[name] = buffer
         self._views[node] = whole(buffer, node.type.shape)
 

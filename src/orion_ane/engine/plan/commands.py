@@ -28,6 +28,8 @@ class Buffer:
     is_half: bool = False
     offset: int = 0
     """Bytes from the start of the arena, once that is planned."""
+    last: int = 0
+    """Of a port: the size of its last axis."""
 
 
 @dataclass(frozen=True)

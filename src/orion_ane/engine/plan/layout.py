@@ -12,6 +12,7 @@ REGISTER_BYTES = 4 * BLOCK
 COLUMNS = 64  # of a reduction over rows, or a row's product: what a thread sums side by side
 RANK = 5
 THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
+FILLED = 64  # columns of a port that is not full are read in stretches of so many
 SMALL_PRODUCT = 1 << 15  # multiply-adds that are sooner done row by row than laid out
 WIDE = 16  # rows and columns that a product has at least, to be laid out
 DEPTH = 256  # of the inner axis of a wide product: what is summed before it is added
@@ -56,9 +57,10 @@ class At(IntEnum):
     A = 8
     B = 9
     C = 10
-    SPAN = 11
+    D = 11
+    SPAN = 12
     """How many commands, from this on, are done unit by unit: all on one, then on the next."""
-    CALL = 12
+    CALL = 13
     """The address of the code that does it."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from orion_ane.engine.known import Known
 from orion_ane.engine.plan import team
 from orion_ane.engine.plan.build import Builder
 from orion_ane.engine.plan.fuse import fused, scheduled
+from orion_ane.engine.plan.kernels import MANY
 from orion_ane.engine.plan.memory import Arena
 from orion_ane.engine.plan.phases import ALIGNMENT, arena, deal
 from orion_ane.engine.plan.quantised import KnownCodes
@@ -86,40 +87,58 @@ class Plan:
         self.bind(inputs, outputs).run()
         return outputs
 
-    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Bound:
+    def bind(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        growing: Collection[str] = (),
+    ) -> Bound:
         """The plan with its ports at certain arrays, to be run again and again.
 
         Args:
             inputs: an array for each input; at each run those that are packed are read where
                 they are, others as they are now.
             outputs: a packed array for each output, no part of which is an input.
+            growing: the inputs that are zeros along their last axis from a place on that each
+                run is told.
         """
-        return Bound(self, inputs, outputs)
+        return Bound(self, inputs, outputs, growing)
 
 
 class Bound:
     """A plan and the arrays of its ports; see `Plan.bind`."""
 
     def __init__(
-        self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+        self,
+        plan: Plan,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        growing: Collection[str],
     ) -> None:
         code = plan.code
         self._plan = plan
         ports = [(code.bases["input", name], inputs[name]) for name in code.read]
         ports += [(code.bases["output", name], outputs[name]) for name in code.outputs]
-        self._arrays, self._bases = list(plan.arrays), plan.addresses.copy()
+        self._arrays, count = list(plan.arrays), len(plan.addresses)
+        # Behind the addresses stands how far each is filled.
+        self._bases = np.concatenate([plan.addresses, np.full(count, MANY)])
+        self._growing = [count + code.bases["input", name] for name in growing]
         for base, array in ports:
             self._arrays[base] = flat = _flat(array)
             self._bases[base] = flat.ctypes.data
 
-    def run(self) -> None:
+    def run(self, filled: int = MANY) -> None:
         """Read the inputs and write the outputs.
+
+        Args:
+            filled: from where on the inputs that grow are zeros.
 
         Raises:
             BackendError: the process was forked after its parent computed, and has no threads.
         """
         plan, code = self._plan, self._plan.code
         count, table = plan.count, code.table
+        self._bases[self._growing] = filled
         with plan.threads.running(has_products=False):
             held = _ARENA.at_least(code.arena + count * code.scratch)
             self._arrays[0], self._bases[0] = held, held.ctypes.data

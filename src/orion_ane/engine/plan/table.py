@@ -70,6 +70,8 @@ class Table:
             return row
         for view in (*command.reads, *command.writes):
             self._view(view, *_of_rows(view))
+        if command.kind is Kind.MATMUL:
+            row[At.D] = self._filled(command.reads[1])
         if command.kind is Kind.WIDE:
             self.scratch = max(self.scratch, SCRATCH_BYTES)
         if command.kind is Kind.CODES:
@@ -77,6 +79,20 @@ class Table:
         if command.kind in (Kind.ROWS, Kind.MATMUL):
             self.scratch = max(self.scratch, 4 * command.reads[1].shape[-1])
         return row
+
+    def _filled(self, view: View) -> int:
+        """Where among the bases it stands how far a port is filled; 0 of what is no such port.
+
+        The view must show whole lines of it, and these be what the product follows.
+        """
+        size, of = view.buffer.last, [*zip(*_of_rows(view), strict=True)]
+        along = 1 if of[-1][1] == 1 else 2
+        rest = (*of[:-along], *of[len(of) - along + 1 :])
+        others = [stride for count, stride in rest if count > 1]
+        is_lines = of[-along] == (size, 1) and not any(n % size for n in (view.offset, *others))
+        if view.buffer.place != "input" or size == 1 or not is_lines:
+            return 0
+        return 1 + len(self._bases) + self.base(view.buffer)
 
     def _view(self, view: View, shape: Shape, strides: Shape) -> int:
         size = 2 if view.buffer.is_half else 4

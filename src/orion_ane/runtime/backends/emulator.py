@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -66,7 +66,12 @@ class EmulatedProgram(PortableProgram):
             )
         super().reload(weights)
 
-    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    def bind(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        growing: Collection[str] = (),
+    ) -> None:
         """None: what a device makes of its surfaces is looked at in each run."""
 
     def take_weights(self, donor: EmulatedProgram) -> None:
