@@ -1,4 +1,4 @@
-"""Generation and training on device `ane`: what the emulator gives, bit for bit."""
+"""Commands on device `ane`: they give what they give on the emulator, bit for bit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from stand_in_build import environment
-from toys import toy_gpt2, toy_llama
+from toys import toy_llama
 
 import orion_ane
 from orion_ane.cli.main import main
-from orion_ane.runtime.backends.neural_engine.backend import NeuralEngine
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +22,8 @@ def on_the_emulator(workers, stand_in, monkeypatch) -> None:
     monkeypatch.setenv("ORION_CACHE", "off")
 
 
-@pytest.mark.parametrize("toy", [toy_llama, toy_gpt2])
-def test_generation_gives_the_emulators_logits(toy, tmp_path):
-    model = str(toy(tmp_path / "m"))
+def test_generation_gives_the_emulators_logits(tmp_path):
+    model = str(toy_llama(tmp_path / "m"))
     ids, logits = [], []
     for device in ("emulator", "ane"):
         with orion_ane.load(model, device=device) as loaded:
@@ -57,35 +55,12 @@ def learnt(tmp_path, capfd, monkeypatch) -> Iterator:
     return train
 
 
-@pytest.mark.parametrize("updates", ["donor", "input", "recompile"])
-def test_training_gives_the_emulators_losses(learnt, updates):
-    want = learnt("emulator", updates)
+def test_training_gives_the_emulators_losses(learnt):
+    want = learnt("emulator", "donor")
     assert len(want) == 2
-    assert learnt("ane", updates) == want
+    assert learnt("ane", "donor") == want
 
 
 def test_reload_is_refused_where_the_device_keeps_its_weights(learnt, capfd):
     with pytest.raises(AssertionError, match="runs on with the weights of before"):
         learnt("ane", "reload")
-
-
-def test_reload_trains_where_the_device_takes_new_weights(learnt, monkeypatch):
-    want = learnt("emulator", "donor")
-    monkeypatch.setenv("STANDIN_SWITCHES", "reload=1")
-    assert learnt("ane", "reload") == want
-
-
-def test_a_worker_that_is_killed_in_training_does_not_show(learnt, monkeypatch):
-    want = learnt("emulator", "donor")
-    ran = NeuralEngine.repeated
-    count = [0]
-
-    def killing(self, do):
-        count[0] += 1
-        if count[0] == 5:
-            self.process._child.kill()
-        return ran(self, do)
-
-    monkeypatch.setattr(NeuralEngine, "repeated", killing)
-    assert learnt("ane", "donor") == want
-    assert count[0] > 5

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from stand_in_build import environment
 from toys import toy_gpt2, toy_llama
 
 from orion_ane.generate.adapters import Wardrobe
@@ -24,19 +22,6 @@ from orion_ane.runtime.backends.neural_engine.backend import NeuralEngine
 from orion_ane.types import DType
 
 HALF = Precision(DType.FP16, DType.FP16)
-
-
-@pytest.fixture(scope="module")
-def neural_engine(stand_in, tmp_path_factory) -> Iterator[NeuralEngine]:
-    """One for all: it starts slowly.  Its stand-in computes as the emulator's default target."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(stand_in, target="strict").items():
-            patch.setenv(name, value)
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
-        patch.setattr("tempfile.tempdir", None)
-        made = NeuralEngine()
-        yield made
-        made.close()
 
 
 @pytest.fixture(scope="module")

@@ -289,7 +289,24 @@ def test_a_chain_hands_values_from_program_to_program_in_one_round_trip(engine):
     donated = engine.load(scaled(7), donor=programs[1])
     renewed = chain.run([programs[0], donated], fed, changed=())
     np.testing.assert_array_equal(renewed["twice"], answer(7, {**fed, "x": once}))
-    assert chain.run(programs, fed, links=1) == {}
+    assert chain.run(programs, fed, links=(0, 1)) == {}
+
+
+def test_a_chain_may_be_run_in_parts_which_a_new_worker_does_again(engine):
+    programs, fed = [engine.compile(scaled(2)), engine.compile(scaled(3))], feed()
+    links = [Call(0, read("x"), {"y": "once"}), Call(1, read("once", "late"), {"y": "twice"})]
+    chain = engine.chain([made.program for made in programs], links, ["once", "twice"])
+    late = feed(5)["shift"]
+    twice = answer(3, {"x": answer(2, fed), "shift": late})
+    for kills in (False, True):
+        first = chain.run(programs, fed, links=(0, 1))
+        assert first.keys() == {"once"}
+        if kills:
+            os.kill(engine.worker, signal.SIGKILL)
+        second = chain.run(programs, {**fed, "late": late}, changed={"late"}, links=(1, 2))
+        assert second.keys() == {"twice"}
+        np.testing.assert_array_equal(second["twice"], twice)
+    assert chain.run(programs, {**fed, "late": late}, takes=()) == {}
 
 
 def test_a_chain_lays_lanes_and_scales_between_programs(engine):

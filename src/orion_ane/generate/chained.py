@@ -84,7 +84,7 @@ class Chained:
             self._given,
             changed=changed,
             numbers=numbers,
-            links=None if head else self._body_links,
+            links=None if head else (0, self._body_links),
         )
         self._fills = bucket.fills
         bucket.take(found)

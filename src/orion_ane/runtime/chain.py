@@ -77,16 +77,19 @@ class Chain(Protocol):
         *,
         changed: Collection[str] | None = None,
         numbers: Mapping[str, float] | None = None,
-        links: int | None = None,
+        links: tuple[int, int] | None = None,
+        takes: Collection[str] | None = None,
     ) -> dict[str, Array]:
-        """The values that are taken out, as new arrays.
+        """Values that come out, as new arrays.
 
         Args:
             loaded: what runs at each place, in any weights.
-            given: every value that no link makes.
+            given: every value that no link makes, of all links before the last that is done.
             changed: those that are other than in the run before; by default, all.
             numbers: those that links name.
-            links: how many of them are done, from the first; by default, all.
+            links: the first that is done, and the first that is not; by default, all are.  The run
+                before has done those ahead of them, or the device does them again.
+            takes: which of the values that these make come out; by default, all that may.
 
         Raises:
             BackendError: a value is missing or not of its port's type, a program is closed, or

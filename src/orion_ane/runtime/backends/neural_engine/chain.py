@@ -50,7 +50,8 @@ class EngineChain:
     ) -> None:
         self._device, self._plan = device, plan
         self._layout = Layout(programs, links, takes)
-        self._is_whole = False  # whether the surfaces hold what was given
+        self._there: set[str] = set()  # what lies in the surfaces as it was given last
+        self._done = 0  # the links whose results lie there
         self._end = weakref.finalize(self, device.drop, plan)
         self._end.atexit = False
 
@@ -61,29 +62,32 @@ class EngineChain:
         *,
         changed: Collection[str] | None = None,
         numbers: Mapping[str, float] | None = None,
-        links: int | None = None,
+        links: tuple[int, int] | None = None,
+        takes: Collection[str] | None = None,
     ) -> dict[str, Array]:
-        """The values that are taken out; see `Chain`."""
+        """Values that come out; see `Chain`."""
         if not self._end.alive:
             raise BackendError("chain", "is closed", hint="make it again")
-        programs = self._device.numbers_of(loaded)
-        done = len(self._layout.ends) - 1 if links is None else links
-        named = numbers or NOTHING
-        message: dict[str, Any] = {
-            "programs": programs,
-            "numbers": [named[name] for name in self._layout.numbers],
-            "steps": self._layout.ends[done],
+        layout, named = self._layout, numbers or NOTHING
+        first, end = links or (0, len(layout.ends) - 1)
+        of = {
+            name: placed
+            for name, (placed, made) in layout.taken.items()
+            if first < made <= end and (takes is None or name in takes)
         }
-        of = {name: placed for name, (placed, made) in self._layout.taken.items() if made <= done}
-        message["reads"] = [[placed.surface, placed.start] for placed in of.values()]
-        wanted = self._layout.given if changed is None else changed
-        return self._device.repeated(lambda: self._went(message, given, wanted, of))
+        message = {
+            "programs": self._device.numbers_of(loaded),
+            "numbers": [named.get(name, 0) for name in layout.numbers],
+            "reads": [[placed.surface, placed.start] for placed in of.values()],
+        }
+        return self._device.repeated(lambda: self._went(message, given, changed, (first, end), of))
 
     def _went(
         self,
         message: dict[str, Any],
         given: Mapping[str, Array],
-        changed: Collection[str],
+        changed: Collection[str] | None,
+        links: tuple[int, int],
         of: Mapping[str, Placed],
     ) -> dict[str, Array]:
         device, layout = self._device, self._layout
@@ -91,17 +95,22 @@ class EngineChain:
         process.want_open()
         if self._plan.known_by is not process:
             self._tell(process, spool)
+        first, end = links
+        if self._done < first:
+            first = 0
+        self._there -= layout.given.keys() if changed is None else set(changed)
+        due = [n for n, asked in layout.asked.items() if asked <= end and n not in self._there]
         writes, size = [], 0
-        names = changed if self._is_whole else layout.given
-        for name in names:
+        for name in due:
             for placed in layout.given[name]:
                 array = filled(placed.port, given.get(name))
                 spool.block[placed.start : placed.start + placed.size] = _bytes(array)
                 writes.append([placed.surface, placed.start])
                 size += placed.size
-        self._is_whole = False
-        process.ask("go", plan=self._plan.number, writes=writes, **message)
-        self._is_whole = True
+        there, self._there, self._done = self._there, set(), 0  # where it fails, who knows
+        steps = [layout.ends[first], layout.ends[end]]
+        process.ask("go", plan=self._plan.number, writes=writes, steps=steps, **message)
+        self._there, self._done = there.union(due), end
         size += sum(placed.size for placed in of.values())
         device.bytes_copied += 2 * size
         return {name: _array(spool, placed) for name, placed in of.items()}
@@ -112,7 +121,7 @@ class EngineChain:
         steps = document_of(self._layout.steps)
         process.ask("plan", plan=self._plan.number, surfaces=sizes, steps=steps)
         self._plan.known_by = process
-        self._is_whole = False
+        self._there, self._done = set(), 0
 
     def close(self) -> None:
         """Give it up; a second call does nothing."""

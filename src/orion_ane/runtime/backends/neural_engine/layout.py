@@ -43,6 +43,7 @@ class Layout:
         steps: as the worker takes them.
         ends: how many steps the first links are, by their number.
         given: the surfaces of each value that no link makes.
+        asked: the number of the first link that reads it, from 1.
         taken: that of each value that comes out, and how many links make it.
         numbers: the names of those that steps name by their place.
         room: the bytes that all of `given` and `taken` need.
@@ -56,6 +57,7 @@ class Layout:
         self.ends = [0]
         self.numbers: list[str] = []
         self.given: dict[str, list[Placed]] = {}
+        self.asked: dict[str, int] = {}
         self.room = 0
         self._programs, self._links = programs, links
         self._of: dict[str, list[int]] = {}  # surfaces by value, the first as it was made
@@ -80,11 +82,11 @@ class Layout:
 
     def _call(self, call: Call, number: int) -> None:
         program = self._programs[call.program]
-        inputs = [self._read(call.reads[port.name], port) for port in program.inputs]
+        inputs = [self._read(call.reads[port.name], port, number) for port in program.inputs]
         outputs = [self._written(call.writes.get(p.name), p, number) for p in program.outputs]
         self.steps.append(Run(call.program, tuple(inputs), tuple(outputs)))
 
-    def _read(self, value: str, port: Port) -> int:
+    def _read(self, value: str, port: Port, number: int) -> int:
         """The surface in which a program reads a value."""
         held = self._of.setdefault(value, [])
         for i in held:
@@ -95,6 +97,7 @@ class Layout:
             self.steps.append(Move(self._view(held[0]), self._view(held[-1])))
         else:
             self.given.setdefault(value, []).append(self._placed(held[-1]))
+            self.asked.setdefault(value, number)
         return held[-1]
 
     def _written(self, value: str | None, port: Port, number: int) -> int:

@@ -149,17 +149,17 @@ class Worker:
         writes: list[tuple[int, int]],
         programs: list[int],
         numbers: list[float],
-        steps: int,
+        steps: tuple[int, int],
         reads: list[tuple[int, int]],
     ) -> dict[str, Any]:
-        """Do the first steps of a plan.
+        """Do steps of a plan.
 
         Args:
             plan: its number.
             writes: surfaces, and where in the block lies what goes into each before.
             programs: the numbers of those that run.
             numbers: whatever steps name.
-            steps: how many.
+            steps: the first that is done, and the first that is not.
             reads: surfaces, and where in the block each goes afterwards.
         """
         planned = self._plans[plan]
@@ -167,7 +167,7 @@ class Worker:
             surface = planned.surfaces[number]
             with surface.mapped() as view:
                 view[:] = self._block[start : start + surface.size]
-        for step in planned.steps[:steps]:
+        for step in planned.steps[slice(*steps)]:
             if isinstance(step, Run):
                 self._loaded[programs[step.program]].evaluate(planned.requests[step])
             else:
