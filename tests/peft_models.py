@@ -24,6 +24,18 @@ LLAMA = {
     },
     "layers": {"r": 4, "target_modules": ["q_proj", "o_proj"], "layers_to_transform": [1, 2]},
     "without": {"r": 4, "target_modules": ["q_proj", "o_proj"], "exclude_modules": r".*\.1\..*"},
+    "one": {
+        "r": 2,
+        "target_modules": ["q_proj"],
+        "layers_to_transform": 1,
+        "layers_pattern": "layers",
+    },
+    "whole names": {
+        "r": 3,
+        "target_modules": ["model.layers.0.self_attn.q_proj", "v_proj"],
+        "layers_to_transform": [2],
+        "init_lora_weights": "gaussian",
+    },
     "head": {"r": 5, "target_modules": ["lm_head", "v_proj"]},
     "tables": {
         "r": 2,
@@ -37,6 +49,21 @@ GPT2 = {
     "all": {"r": 4, "target_modules": "all-linear", "fan_in_fan_out": True},
     "inner": {"r": 4, "target_modules": ["attn.c_proj", "c_fc"], "fan_in_fan_out": True},
     "head": {"r": 4, "target_modules": ["c_attn", "lm_head"], "fan_in_fan_out": True},
+    "patterns": {
+        "r": 4,
+        "target_modules": ["c_attn", "c_fc", "attn.c_proj"],
+        "fan_in_fan_out": True,
+        "use_rslora": True,
+        "layers_to_transform": [1],
+        "rank_pattern": {r"h\.1\.attn\.c_attn": 9},
+        "alpha_pattern": {"c_fc": 32},
+    },
+    "head alone": {
+        "r": 2,
+        "target_modules": ["c_attn"],
+        "fan_in_fan_out": True,
+        "modules_to_save": ["lm_head"],
+    },
 }
 
 

@@ -152,9 +152,6 @@ def merged(adapter: Adapter, tensors: Mapping[str, Array]) -> tuple[ModelConfig,
 
     A head that was tied to the token vectors becomes a matrix of its own where one of the two
     alone is changed.
-
-    Raises:
-        ConfigError: GPT-2 has no head but its token vectors, and the adapter changes one alone.
     """
     model = adapter.model
     parts = adapter.parts()
@@ -166,14 +163,7 @@ def merged(adapter: Adapter, tensors: Mapping[str, Array]) -> tuple[ModelConfig,
     new_table = adapter.tables.get("embed", found[table])
     for name, one in parts.items():
         found[name] = found[name] + one.delta()
-    is_tied = head == table
-    if is_tied and not np.array_equal(new_head, new_table):
-        if isinstance(model, GPT2Config):
-            raise ConfigError(
-                adapter.origin or "adapter",
-                "changes the head and not the token vectors, or the other way round",
-                want="a model whose head may differ: GPT-2's is tied",
-            )
+    if model.tied and not np.array_equal(new_head, new_table):
         model, head = replace(model, tied=False), "head"
     found[table], found[head] = new_table, new_head
     return model, {name: frozen(array) for name, array in found.items()}

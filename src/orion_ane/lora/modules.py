@@ -41,9 +41,7 @@ class Module:
 
 def head_name(config: ModelConfig) -> str:
     """The canonical matrix that makes logits, be it the embedding's own."""
-    if isinstance(config, GPT2Config):
-        return "wte"
-    return "embed" if config.tied else "head"
+    return table_name(config) if config.tied else "head"
 
 
 def table_name(config: ModelConfig) -> str:

@@ -16,7 +16,7 @@ MAX_SIZE = 1 << 31
 
 @dataclass(frozen=True)
 class GPT2Config:
-    """GPT-2 of any size: learned positions, layer norms, tanh GELU, a head tied to `wte`.
+    """GPT-2 of any size: learned positions, layer norms, tanh GELU, the head tied to `wte` or not.
 
     Raises:
         ConfigError: sizes that no model can have.
@@ -31,6 +31,7 @@ class GPT2Config:
     norm_eps: float = 1e-5
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
+    tied: bool = True
 
     family: Literal["gpt2"] = field(default="gpt2", init=False)
 

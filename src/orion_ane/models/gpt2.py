@@ -17,7 +17,7 @@ from orion_ane.types import Array, TensorType
 
 @dataclass(frozen=True)
 class GPT2:
-    """GPT-2 at the size of `config`: learned positions, the head tied to the embedding."""
+    """GPT-2 at the size of `config`: learned positions."""
 
     config: GPT2Config
 
@@ -89,17 +89,22 @@ class GPT2:
         c = self.config
         x = input_("hidden", TensorType(precision.compute, (1, c.dim, 1, lanes)))
         h = self.norm("lnf", x, precision)
-        return Graph({"hidden": x}, logits(h, "wte", c.vocab, precision))
+        return Graph({"hidden": x}, logits(h, self._head, c.vocab, precision))
+
+    @property
+    def _head(self) -> str:
+        return "wte" if self.config.tied else "head"
 
     def weights(self, tensors: Mapping[str, Array], precision: Precision) -> dict[str, Array]:
         """Canonical tensors as the programs' weights; the position table stays with the host."""
         found = {
             name: (vector if array.ndim == 1 else matrix)(array, precision)
             for name, array in tensors.items()
-            if name not in ("wpe", "wte")
+            if name not in ("wpe", "wte", "head")
         }
-        for end, rows in vocabulary(self.config.vocab).items() if "wte" in tensors else ():
-            found["wte" + end] = matrix(tensors["wte"][rows.start : rows.stop], precision)
+        own = self._head
+        for end, rows in vocabulary(self.config.vocab).items() if own in tensors else ():
+            found[own + end] = matrix(tensors[own][rows.start : rows.stop], precision)
         return found
 
     def unit(self, name: str) -> int:

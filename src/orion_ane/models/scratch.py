@@ -45,7 +45,7 @@ def from_scratch(name_or_path: str | Path, *, seed: int) -> Checkpoint:
     tokenizer: TokenizerSource | None
     if file.suffix == ".json" and file.is_file():
         document = read_json(file)
-        config = from_hf(str(file), document, {}).model
+        config = from_hf(str(file), document, {})
         spread = Fields(str(file), document).number("initializer_range", SPREAD)
         tokenizer = tokenizer_files(file.parent)
     else:

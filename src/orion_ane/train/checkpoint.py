@@ -94,8 +94,9 @@ class Saved:
         Raises:
             ConfigError: naming everything that differs.
         """
+        told = {"tied": True, **self.config}  # which GPT-2's did not say while it always was
         for what, got, want in (
-            ("model", self.config, _plain(asdict(config))),
+            ("model", told, _plain(asdict(config))),
             ("settings", self.settings, _plain(dict(settings))),
         ):
             if differing := list(_differences(got, want)):

@@ -41,7 +41,7 @@ SMOL = LLAMA | json.loads("""{
 
 
 def read(config, generation=None):
-    return from_hf("config.json", config, generation or {}).model
+    return from_hf("config.json", config, generation or {})
 
 
 def test_published_configs_are_read_whole():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from weightfiles import safetensors_bytes
 
-from orion_ane.errors import CheckpointError, ConfigError
+from orion_ane.errors import CheckpointError
 from orion_ane.models.config import Rope
 from orion_ane.models.weights import TokenizerFiles, load_checkpoint
 
@@ -211,8 +211,12 @@ class TestHead:
         other = tensors | {"lm_head.weight": tensors["wte.weight"] + 1}
         with pytest.raises(CheckpointError, match=r"lm_head\.weight differs from wte\.weight"):
             load_checkpoint(write(tmp_path / "a", GPT2, other))
-        with pytest.raises(ConfigError, match="an untied head"):
-            load_checkpoint(write(tmp_path / "b", GPT2 | {"tie_word_embeddings": False}, other))
+        found = load_checkpoint(write(tmp_path / "b", GPT2 | {"tie_word_embeddings": False}, other))
+        assert not found.config.tied
+        assert (found.tensors["head"] == other["lm_head.weight"]).all()
+        assert (found.tensors["wte"] == other["wte.weight"]).all()
+        with pytest.raises(CheckpointError, match=r"missing.*lm_head"):
+            load_checkpoint(write(tmp_path / "c", GPT2 | {"tie_word_embeddings": False}, tensors))
 
     def test_llama_ties_only_where_its_config_says_so(self, tmp_path, rng):
         tensors = llama_tensors(rng)

@@ -17,8 +17,8 @@ LANES = 256
 def classifier_fwd(config: ModelConfig, precision: Precision, *, lanes: int = LANES) -> Graph:
     """Logits of a hidden state that has been normed already: no norm in the kernel."""
     x = packed("x", config.dim, lanes, precision)
-    own = "embed" if config.family == "llama" and config.tied else "head"
-    label = "wte" if config.family == "gpt2" else own
+    table = "wte" if config.family == "gpt2" else "embed"
+    label = table if config.tied else "head"
     return Graph({"x": x}, logits(x, label, config.vocab, precision, port="output"))
 
 

@@ -106,7 +106,7 @@ def to_hf(config: ModelConfig) -> dict[str, Any]:
             "n_inner": config.hidden,
             "activation_function": "gelu_new",
             "layer_norm_epsilon": config.norm_eps,
-            "tie_word_embeddings": True,
+            "tie_word_embeddings": config.tied,
         }
     return found | {
         "architectures": ["LlamaForCausalLM"],

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from orion_ane.errors import CheckpointError, ConfigError
+from orion_ane.errors import CheckpointError
 from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
 from orion_ane.models.weights.checkpoint import Checkpoint, TokenizerFiles
 from orion_ane.models.weights.documents import read_json
 from orion_ane.models.weights.fields import listed
-from orion_ane.models.weights.hf_config import HFConfig, from_hf
+from orion_ane.models.weights.hf_config import from_hf
 from orion_ane.models.weights.safetensors import open_safetensors
 from orion_ane.models.weights.tensors import (
     Entry,
@@ -77,6 +78,7 @@ GPT2_NAMES = {
     "b1": "mlp.c_fc.bias",
     "w2": "mlp.c_proj.weight",
     "b2": "mlp.c_proj.bias",
+    "head": HEAD,
 }
 
 
@@ -93,15 +95,15 @@ def load_hf(folder: Path) -> Checkpoint:
         raise CheckpointError(str(folder), "config.json is missing")
     generation = read_json(generation_path) if generation_path.is_file() else {}
     config = from_hf(str(config_path), read_json(config_path), generation)
-    wanted = hf_entries(config.model)
-    stored = _stored(files, {HEAD, *(entry.name for entry in wanted)})
+    stored = _stored(files, {HEAD, *(entry.name for entry in hf_entries(config))})
+    config = _tied(config, stored)
     ignored = {name for name in stored if BUFFERS.fullmatch(name)}
     where = str(next(iter(files))) if len(files) == 1 else str(folder)
     if _drop_tied_head(where, config, stored):
         ignored.add(HEAD)
-    tensors = collect(where, wanted, stored, unused=ignored)
+    tensors = collect(where, hf_entries(config), stored, unused=ignored)
     return Checkpoint(
-        config=config.model,
+        config=config,
         tensors=tensors,
         tokenizer=tokenizer_files(folder),
         stored=main_kind(tensor for name, tensor in stored.items() if name not in ignored),
@@ -212,24 +214,24 @@ def _without_prefix(name: str) -> str:
     return name
 
 
-def _drop_tied_head(where: str, config: HFConfig, stored: Mapping[str, Stored]) -> bool:
+def _tied(config: ModelConfig, stored: Mapping[str, Stored]) -> ModelConfig:
+    """The config; a GPT-2 whose own head repeats the embedding is one like the others."""
+    if not isinstance(config, GPT2Config) or config.tied or not {HEAD, "wte.weight"} <= {*stored}:
+        return config
+    return replace(config, tied=is_same(stored[HEAD], stored["wte.weight"]))
+
+
+def _drop_tied_head(where: str, config: ModelConfig, stored: Mapping[str, Stored]) -> bool:
     """Whether there is a head that only repeats the embedding, as a tied one must."""
-    model = config.model
-    embedding = "wte.weight" if isinstance(model, GPT2Config) else "embed_tokens.weight"
-    if isinstance(model, LlamaConfig) and not model.tied:
-        return False  # a tensor like any other
-    if HEAD not in stored:
-        if not config.is_tied:
-            raise CheckpointError(where, "tensors are missing", want=HEAD)
-        return False
+    if not config.tied or HEAD not in stored:
+        return False  # a tensor like any other, or none
+    embedding = "wte.weight" if isinstance(config, GPT2Config) else "embed_tokens.weight"
     if embedding in stored and not is_same(stored[HEAD], stored[embedding]):
-        if config.is_tied:
-            raise CheckpointError(
-                where,
-                f"{HEAD} differs from {embedding}, which the config ties to it",
-                hint='set "tie_word_embeddings": false in config.json if the head is meant',
-            )
-        raise ConfigError(where, "an untied head", got="gpt2", want=f"{HEAD} equal to {embedding}")
+        raise CheckpointError(
+            where,
+            f"{HEAD} differs from {embedding}, which the config ties to it",
+            hint='set "tie_word_embeddings": false in config.json if the head is meant',
+        )
     return True
 
 

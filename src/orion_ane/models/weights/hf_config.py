@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from orion_ane.errors import ConfigError
@@ -34,15 +33,9 @@ _attn_implementation_autoset _from_model_config
 HARMLESS = frozenset(_HARMLESS.split())
 
 
-@dataclass(frozen=True)
-class HFConfig:
-    """A folder's model, and whether its config ties the head to the embedding."""
-
-    model: ModelConfig
-    is_tied: bool
-
-
-def from_hf(where: str, config: Mapping[str, object], generation: Mapping[str, object]) -> HFConfig:
+def from_hf(
+    where: str, config: Mapping[str, object], generation: Mapping[str, object]
+) -> ModelConfig:
     """The model that config.json describes.
 
     Args:
@@ -78,7 +71,7 @@ def _refuse_common(fields: Fields) -> None:
         fields.refuse(name)
 
 
-def _gpt2(fields: Fields, bos: int | None, eos: tuple[int, ...]) -> HFConfig:
+def _gpt2(fields: Fields, bos: int | None, eos: tuple[int, ...]) -> ModelConfig:
     context, dim = fields.size("n_positions", 1024), fields.size("n_embd", 768)
     fields.only("activation_function", "gelu_new", "gelu_pytorch_tanh", "gelu_fast")
     fields.only("scale_attn_weights", True)
@@ -86,7 +79,7 @@ def _gpt2(fields: Fields, bos: int | None, eos: tuple[int, ...]) -> HFConfig:
     fields.only("reorder_and_upcast_attn", False)
     fields.only("n_ctx", context)
     fields.only("n_special", 0)
-    model = GPT2Config(
+    return GPT2Config(
         vocab=fields.size("vocab_size", 50257),
         context=context,
         dim=dim,
@@ -96,11 +89,11 @@ def _gpt2(fields: Fields, bos: int | None, eos: tuple[int, ...]) -> HFConfig:
         norm_eps=fields.number("layer_norm_epsilon", 1e-5),
         bos_id=bos,
         eos_ids=eos,
+        tied=fields.flag("tie_word_embeddings", default=True),
     )
-    return HFConfig(model, fields.flag("tie_word_embeddings", default=True))
 
 
-def _llama(fields: Fields, bos: int | None, eos: tuple[int, ...]) -> HFConfig:
+def _llama(fields: Fields, bos: int | None, eos: tuple[int, ...]) -> ModelConfig:
     dim, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
     fields.only("hidden_act", "silu", "swish")
     for name in ("attention_bias", "mlp_bias", "use_sliding_window", "rope_interleaved"):
@@ -110,7 +103,7 @@ def _llama(fields: Fields, bos: int | None, eos: tuple[int, ...]) -> HFConfig:
     tied = fields.flag("tie_word_embeddings", default=False)
     if fields.get("head_dim") is None and dim % heads:
         raise ConfigError(fields.where, "heads do not divide hidden_size", got=f"{heads} of {dim}")
-    model = LlamaConfig(
+    return LlamaConfig(
         vocab=fields.size("vocab_size"),
         context=fields.size("max_position_embeddings", 2048),
         dim=dim,
@@ -125,7 +118,6 @@ def _llama(fields: Fields, bos: int | None, eos: tuple[int, ...]) -> HFConfig:
         bos_id=bos,
         eos_ids=eos,
     )
-    return HFConfig(model, tied)
 
 
 def _rope(fields: Fields) -> Rope:

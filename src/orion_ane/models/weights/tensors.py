@@ -29,7 +29,7 @@ def shapes(config: ModelConfig) -> dict[str, Shape]:
     match config:
         case GPT2Config():
             outer = {"wte": wide, "wpe": (config.context, config.dim)}
-            outer |= {"lnf_g": vector, "lnf_b": vector}
+            outer |= {"lnf_g": vector, "lnf_b": vector} | ({} if config.tied else {"head": wide})
             layer = _gpt2_layer(config)
         case LlamaConfig():
             outer = {"embed": wide, "norm": vector} | ({} if config.tied else {"head": wide})
