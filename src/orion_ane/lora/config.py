@@ -17,6 +17,9 @@ Targets: TypeAlias = str | tuple[str, ...]
 
 ALL_LINEAR = "all-linear"
 LONGEST_PATTERN = 1000
+MOST_REPEATS = 6
+_ATOM = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[()|*+?{]", re.DOTALL)
+"""What a pattern is made of, groups and what repeats aside."""
 PLAIN_STARTS = (True, False, "gaussian", "eva", "orthogonal")
 """Ways in which A and B began that leave the base's own weights as they are."""
 SAYS_NOTHING = frozenset({
@@ -74,6 +77,8 @@ class AdapterConfig:
             return False
         if self.targets == ALL_LINEAR:
             return path != HEAD
+        if path in self.targets and not isinstance(self.targets, str):
+            return True  # by its whole name, whatever its layer
         if not _named(self.targets, path):
             return False
         return isinstance(self.targets, str) or self._in_layers(path)
@@ -194,11 +199,45 @@ def _expression(where: str, text: str) -> str:
     if len(text) > LONGEST_PATTERN:
         want = f"at most {LONGEST_PATTERN} characters"
         raise ConfigError(where, "a pattern is too long", got=len(text), want=want)
+    if not _is_tame(text):
+        want = f"no repetition of what may vary, and at most {MOST_REPEATS} repetitions"
+        raise ConfigError(where, "a pattern may take for ever", got=text, want=want)
     try:
         re.compile(rf"(.*\.)?({text})$")
     except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError(where, "not a pattern", got=text, want=str(error)) from error
     return text
+
+
+def _is_tame(pattern: str) -> bool:
+    """Whether backtracking through it ends soon on any name.
+
+    What is repeated may neither repeat nor choose inside, and few things are repeated one after
+    the other.
+    """
+    varies, repeats, at, last = [False], 0, 0, False  # by open group; of the last one
+    while at < len(pattern):
+        mark = pattern[at]
+        if found := _ATOM.match(pattern, at):
+            at, last = found.end(), False
+            continue
+        at += 1
+        if mark == "(":
+            varies.append(False)
+            at += 2 if pattern.startswith("?", at) else 0
+        elif mark == ")" and len(varies) > 1:
+            last = varies.pop()
+            varies[-1] |= last
+        elif mark == "|":
+            varies[-1], last = True, False
+        elif mark in "*+?{":
+            if last and mark != "?":
+                return False
+            repeats += 1
+            varies[-1] = True
+            at = max(at, pattern.find("}", at) + 1) if mark == "{" else at
+            at += pattern.startswith(("?", "+"), at)  # lazy, or never given back
+    return repeats <= MOST_REPEATS
 
 
 def _pattern(fields: Fields, name: str) -> dict[str, object]:

@@ -28,8 +28,9 @@ CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 PICKLE = "adapter_model.bin"
 BEFORE = "base_model.model."
-KEY = re.compile(r"(?P<path>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
-WHOLE = re.compile(r"(?P<path>.+?)(\.modules_to_save(\.default)?)?\.weight")
+KEY = re.compile(r"(?P<path>.+)\.lora_(?P<side>[AB])(\.[^.]+)?\.weight")
+WHOLE = re.compile(r"(?P<path>.+?)(\.modules_to_save(\.[^.]+)?)?\.weight")
+"""Names with that of the adapter, which PEFT has in memory, are read too, and without `BEFORE`."""
 NOT_OURS = {
     "lora_embedding_": "low-rank token vectors",
     "lora_magnitude_vector": "DoRA's magnitudes",
@@ -119,10 +120,10 @@ def _sorted(
         name = full.removeprefix(BEFORE)
         if kind := next((kind for mark, kind in NOT_OURS.items() if mark in name), None):
             raise CheckpointError(str(path), f"{kind} cannot be honoured", got=full)
-        if (found := KEY.fullmatch(name)) and found["path"] in modules and name != full:
-            pairs.setdefault(found["path"], {})[found["side"]] = tensor
+        if (found := KEY.fullmatch(name)) and found["path"] in modules:
+            _once(path, full, pairs.setdefault(found["path"], {}), found["side"], tensor)
         elif (found := WHOLE.fullmatch(name)) and found["path"] in (HEAD, table_path(model)):
-            whole[found["path"]] = tensor
+            _once(path, full, whole, found["path"], tensor)
         else:
             left.append(full)
     if left and not pairs:
@@ -137,6 +138,12 @@ def _sorted(
     if half := [name for name, sides in pairs.items() if len(sides) < 2]:
         raise CheckpointError(str(path), "A or B alone", got=listed(half))
     return pairs, whole
+
+
+def _once(path: Path, full: str, to: dict[str, Stored], name: str, tensor: Stored) -> None:
+    if name in to:
+        raise CheckpointError(str(path), "a matrix stands twice, under two names", got=full)
+    to[name] = tensor
 
 
 def _nothing_fits(
