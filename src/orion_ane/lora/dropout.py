@@ -66,7 +66,7 @@ class Dropout:
         if one.order is not None:
             kept = kept[:, one.order]
         value = np.float32(1 / (1 - self._rate))
-        return np.multiply(kept.T, value, dtype=np.float32)[None, :, None]
+        return np.multiply(kept.T, value, dtype=np.float32, order="C")[None, :, None]
 
     def whole(self, port: str, *, lanes: int) -> Array:
         """A port's value where nothing is learnt: ones."""

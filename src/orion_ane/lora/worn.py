@@ -56,7 +56,7 @@ class Layout:
     def columns(self, name: str, a: Array) -> Array:
         """[r, I] with its columns as the program's matrix has them."""
         order = self.columns_of(name)
-        return a if order is None else a[:, order]
+        return a if order is None else np.take(a, order, axis=1)  # row by row, as programs read it
 
     def columns_of(self, name: str) -> Array | None:
         """The order of a program's columns among the canonical ones; None is as they are."""

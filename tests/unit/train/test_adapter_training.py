@@ -114,6 +114,7 @@ def test_masks_drop_their_part_and_keep_the_mean():
     drawn.append(Dropout(0.25, 4, ports).mask("0", row=0, lanes=64))
     for mask in drawn:
         assert mask.shape == (1, 96, 1, 64)
+        assert mask.flags.c_contiguous
         assert set(np.unique(mask)) == {0, np.float32(4 / 3)}
         assert abs((mask == 0).mean() - 0.25) < 0.03
     assert len({mask.tobytes() for mask in drawn}) == len(drawn)
