@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orion_ane.ane.layout import pack, unpack
+from orion_ane.ane.layout import unpack
 from orion_ane.errors import ConfigError, DataError
 from orion_ane.generate.adapters import BARE, Worn
 from orion_ane.generate.bucket import Bucket
 from orion_ane.generate.chained import Chained
+from orion_ane.generate.head import Head
 from orion_ane.generate.kv_cache import MIN_CACHED, KVCache, capacities
 from orion_ane.generate.programs import MAX_LANES, Kernel, Programs
 from orion_ane.generate.watch import Watch
-from orion_ane.models.decoder import vocabulary
 from orion_ane.runtime.chain import Chains
 from orion_ane.types import Array
 
@@ -53,6 +53,7 @@ class Session:
         )
         self._bucket: Bucket | None = None
         self._chains: dict[bool, Chained] = {}  # of the bucket, by whether all lanes have logits
+        self._last_head: Head | None = None
         self.evaluations = 0
         self.weight_bytes = 0
 
@@ -173,13 +174,15 @@ class Session:
         kernel = self._head(lanes)
         self._count(kernel)
         loaded = programs.loaded(kernel)
-        feed = {"hidden": pack(hidden, lanes), **self._worn.heads}
+        head = self._last_head
+        if head is None or head.loaded is not loaded:
+            head = Head(programs.decoder, loaded, lanes, self._worn.heads)
+        if lanes == programs.lanes_for(1):  # logits of many tokens are too large to be kept
+            self._last_head = head
+        head.fill(hidden)
         if self._watch is not None:
-            self._watch.see("head", loaded, feed)
-        found = loaded.run(feed)
-        parts = [found[f"logits{end}"] for end in vocabulary(programs.decoder.config.vocab)]
-        logits = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
-        return unpack(logits, count).astype(np.float32, copy=False)
+            self._watch.see("head", loaded, head.feed)
+        return unpack(head.run(), count).astype(np.float32, copy=False)
 
     def _head(self, lanes: int) -> Kernel:
         file = None if self._worn.head is None else self._worn.head.file
