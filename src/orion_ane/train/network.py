@@ -15,7 +15,9 @@ from orion_ane.lora.dropout import Dropout
 from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import MASKED, Precision
 from orion_ane.runtime.backend import Backend
+from orion_ane.runtime.chain import Chains
 from orion_ane.train.batch import Batch
+from orion_ane.train.chained import Chained
 from orion_ane.train.fingerprint import fingerprint
 from orion_ane.train.gradients import Gradients, Timings
 from orion_ane.train.layout import places, zeros
@@ -90,6 +92,7 @@ class Network:
             learnt=self._places.keys(),
         )
         self._placed: list[Placed] = []
+        self._chained: Chained | None = None
         self._room = Room()
         self._weighs: bytes | None = fingerprint(tensors)  # what the programs have; None is a mix
         weights = self._weights(tensors)
@@ -106,6 +109,9 @@ class Network:
         dtype = self.precision.compute.numpy
         self._shared = {name: array.astype(dtype) for name, array in shared.items()}
         self._positions = positions
+        if isinstance(updates.device, Chains):
+            placed = [each for each in self._placed if each.updates is updates]
+            self._chained = Chained(updates.device, placed, self._shared)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -172,7 +178,8 @@ class Network:
         for batch in batches:
             batch.want(lanes=self.lanes, vocab=self.decoder.config.vocab)
             for ids, targets in zip(batch.ids, batch.targets, strict=True):
-                _, found = self._forward(ids, targets, masters, total, Timings())
+                way = self._chained
+                _, found = self._forward(ids, targets, masters, total, Timings(), chained=way)
                 total.loss += found.total
                 total.tokens += found.tokens
         return total
@@ -225,10 +232,14 @@ class Network:
         for placed in self._placed:
             if not self._places.keys().isdisjoint(placed.stage.labels):
                 placed.renew(weights[self._of(placed.stage)])
+        if self._chained is not None:
+            self._chained.renewed()
         self._weighs = fingerprint(masters)
 
     def close(self) -> None:
         """Unload every program."""
+        if self._chained is not None:
+            self._chained.close()
         for placed in self._placed:
             placed.close()
 
@@ -273,17 +284,18 @@ class Network:
         """Add one sequence, the number-th of the run, to the sums."""
         if (targets == IGNORED).all():
             return  # nothing to learn (case D05)
-        kept, found = self._forward(ids, targets, masters, total, spent, number)
+        kept, found = self._forward(
+            ids, targets, masters, total, spent, number, chained=self._chained
+        )
         total.loss += found.total
         total.tokens += found.tokens
         seeds = self._seeds(self._placed[-1].stage, found.gradient)
         lent: list[Array] = []
-        for placed, known in zip(reversed(self._placed), reversed(kept), strict=True):
-            factor = scales.get(placed.stage.name, 1.0)
-            every = self._stage_back(placed, known, seeds, total, factor, spent)
+        for i, placed in reversed([*enumerate(self._placed)]):
+            every = self._stage_back(i, kept[i], seeds, total, scales, spent)
             self._room.leave(lent)  # what this stage has read
             lent = [every[name] for name in placed.stage.backward.outputs]
-            seeds = placed.passed_on(every, factor)
+            seeds = placed.passed_on(every, scales.get(placed.stage.name, 1.0))
         with spent.of("weight_grad_ms"), np.errstate(all="ignore"):
             dx = seeds["d_hidden"][0, :, 0].T  # [S, C]
             for name, rows in zip(
@@ -300,10 +312,13 @@ class Network:
         total: Gradients,
         spent: Timings,
         learnt_as: int | None = None,
+        *,
+        chained: Chained | None = None,
     ) -> tuple[list[dict[str, Array]], Loss]:
         """What every stage keeps for the way back, and the loss.
 
-        Of a row that is learnt from, `learnt_as` is its number; else nothing is dropped.
+        Of a row that is learnt from, `learnt_as` is its number; else nothing is dropped.  Of stages
+        that are chained, what stays on the device is not among what is kept.
         """
         kept: list[dict[str, Array]] = []
         self._room.leave_all()  # one row at a time
@@ -311,15 +326,19 @@ class Network:
             tables = {**self._frozen, **masters}
             x = self.decoder.embed(tables, ids, self._positions).T[None, :, None]  # [1,C,1,S]
             outputs: dict[str, Array] = {}
-            for placed in self._placed:
+            own = [self._masks(placed.stage, learnt_as) for placed in self._placed]
+            ahead: list[dict[str, Array]] = []
+            if chained is not None:
+                ahead = chained.forward(x, own[: len(chained)], is_learnt=learnt_as is not None)
+            for i, placed in enumerate(self._placed):
                 stage = placed.stage
                 with np.errstate(all="ignore"):
                     fed = {stage.takes: np.ascontiguousarray(x, stage.dtype.numpy)}
                 fed |= {n: self._shared[n] for n in stage.forward.inputs if n in self._shared}
-                fed |= self._masks(stage, learnt_as)
-                outputs = placed.forward(fed)
+                fed |= own[i]
+                outputs = ahead[i] if i < len(ahead) else placed.forward(fed)
                 known = {**fed, **outputs}
-                kept.append({name: known[name] for name in stage.kept})
+                kept.append({name: known[name] for name in stage.kept if name in known})
                 for name in stage.gives:
                     finite = bool(np.isfinite(outputs[name]).all())
                     total.note(stage.name, name, finite=finite)
@@ -373,17 +392,22 @@ class Network:
 
     def _stage_back(
         self,
-        placed: Placed,
+        number: int,
         known: Mapping[str, Array],
         seeds: Mapping[str, Array],
         total: Gradients,
-        factor: float,
+        scales: Mapping[str, float],
         spent: Timings,
     ) -> dict[str, Array]:
-        """Add a stage's weight gradients to the sums; all that it read and gave."""
+        """Add the number-th stage's weight gradients to the sums; all that it read and gave."""
+        placed, chained = self._placed[number], self._chained
         stage = placed.stage
+        factor = scales.get(stage.name, 1.0)
         with spent.of("backward_ms"):
-            every = placed.back(known, seeds, factor)
+            if chained is not None and number < len(chained):
+                every = chained.back(number, known, seeds, scales)
+            else:
+                every = placed.back(known, seeds, factor)
             self._note_flow(stage, seeds, every, total)
         with spent.of("weight_grad_ms"), self.threads.running():
             add_gradients(

@@ -73,6 +73,15 @@ class Placed:
             self.close()
             raise
 
+    @property
+    def loaded(self) -> tuple[Executable, ...]:
+        """What runs forward, and what runs backward."""
+        return tuple(self._loaded)
+
+    def read(self, way: int) -> Mapping[str, Array]:
+        """The weights that a kernel reads as inputs, as they are now: 0 is forward, 1 back."""
+        return self._read[way]
+
     def forward(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs of the forward kernel, kept values among them; they may be lent."""
         return self._run(0, inputs)
@@ -99,13 +108,16 @@ class Placed:
             seeds: the cotangents in fp32, without any scale.
             scale: a power of two, which multiplies whatever flows back.
         """
+        every = {**known, **self.cotangents(seeds, scale)}
+        inputs = {name: every[name] for name in self.stage.backward.inputs}
+        return every | self._run(1, inputs)
+
+    def cotangents(self, seeds: Mapping[str, Array], scale: float) -> dict[str, Array]:
+        """What the backward kernel reads of seeds in fp32: scaled, and of its own type."""
         with np.errstate(all="ignore"):
             scaled = seeds if scale == 1 else {n: a * np.float32(scale) for n, a in seeds.items()}
             dtype = self.stage.dtype.numpy
-            cotangents = {n: array.astype(dtype, copy=False) for n, array in scaled.items()}
-        every = {**known, **cotangents}
-        inputs = {name: every[name] for name in self.stage.backward.inputs}
-        return every | self._run(1, inputs)
+            return {n: array.astype(dtype, copy=False) for n, array in scaled.items()}
 
     def passed_on(self, every: Mapping[str, Array], scale: float) -> dict[str, Array]:
         """The cotangents for the stage before, in fp32 and without any scale."""
