@@ -11,14 +11,15 @@ import click
 from orion_ane.cli.common import model_options, say, show
 from orion_ane.cli.train import run as run_training
 from orion_ane.cli.train import train as train_command
-from orion_ane.errors import ConfigError
+from orion_ane.errors import CheckpointError, ConfigError
+from orion_ane.generate.fused import ALIKE, logit_error
 from orion_ane.generate.model import load
 from orion_ane.generate.scoring import Score, score
 from orion_ane.lora.adapter import merged, scaled
 from orion_ane.lora.config import ALL_LINEAR, AdapterConfig
 from orion_ane.lora.files import load_adapter
 from orion_ane.lora.inject import RANKS
-from orion_ane.models.build import tokenizer_of
+from orion_ane.models.build import document_tokenizer_of
 from orion_ane.models.registry import find
 from orion_ane.models.weights import load_checkpoint
 from orion_ane.models.weights.export import export, want_exportable
@@ -50,11 +51,19 @@ def lora() -> None:
 @click.option("--adapter", required=True, type=FOLDER, help="PEFT's folder, or mlx-lm's.")
 @click.option("--out", required=True, type=FOLDER, help="The folder to make.")
 @click.option("--weight", type=float, default=1.0, show_default=True, help="Of the adapter.")
+@click.option("--verify", is_flag=True, help="Compare its logits with those of both together.")
 @click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def fuse(
-    *, model: str, adapter: Path, out: Path, weight: float, download: bool, as_json: bool
+    *,
+    model: str,
+    adapter: Path,
+    out: Path,
+    weight: float,
+    verify: bool,
+    download: bool,
+    as_json: bool,
 ) -> int:
     """Write the model with an adapter in its weights, as a Hugging Face folder in fp32.
 
@@ -73,8 +82,15 @@ def fuse(
     for note in notes:
         say(f"note: {note}")
     say(f"written to {out}")
+    document = {"out": str(out), "rank": found.rank, "matrices": len(found.matrices)}
+    if verify:
+        document["logit_error"] = error = logit_error(checkpoint, scaled(found, weight), out)
+        say(f"verified: logits differ by {error:.1e} of the largest at most")
+        if not error <= ALIKE:
+            got = f"{error:.1e} of the largest logit"
+            raise CheckpointError(str(out), "is not model and adapter together", got=got)
     if as_json:
-        show(json.dumps({"out": str(out), "rank": found.rank, "matrices": len(found.matrices)}))
+        show(json.dumps(document))
     return 0
 
 
@@ -97,7 +113,7 @@ def evaluate(
     """A text's perplexity with an adapter and without it, over all of its tokens."""
     if model is None:
         raise ConfigError("--model", "not given", hint="name what the adapter was made for")
-    tokenizer = tokenizer_of(load_checkpoint(find(model)))
+    tokenizer = document_tokenizer_of(load_checkpoint(find(model)))
     with load(model, **chosen) as loaded:
         config = loaded.config
         length = seq if seq is not None else min(256, config.context)

@@ -35,6 +35,14 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer | None:
     return replace(found, bos_id=bos, vocabulary=found.vocabulary.padded(config.vocab))
 
 
+def document_tokenizer_of(checkpoint: Checkpoint) -> Tokenizer | None:
+    """That tokenizer, which ends documents with the model's end token where it has none itself."""
+    found = tokenizer_of(checkpoint)
+    if found is None or found.eos_ids:
+        return found
+    return replace(found, eos_ids=checkpoint.config.eos_ids)
+
+
 def _declared(checkpoint: Checkpoint) -> Tokenizer | None:
     match checkpoint.tokenizer:
         case TokenizerFiles(kind="llama2c", files=files):

@@ -1,0 +1,118 @@
+"""`orion lora train`, `eval`, `fuse` and `generate --adapter`: what one writes the next reads."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from toys import toy_gpt2, toy_llama
+
+from orion_ane.cli import lora
+from orion_ane.cli.main import main
+from orion_ane.lora.adapter import fresh
+from orion_ane.lora.config import AdapterConfig
+from orion_ane.lora.files import load_adapter, save_adapter
+from orion_ane.models.weights import load_checkpoint
+
+TOYS = [toy_llama, toy_gpt2]
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "The cat sat on the mat."}\n' * 30)
+    return path
+
+
+def ran(capsys, *words, code=0):
+    """The last JSON line of a command, and what it said."""
+    assert main([*map(str, words)]) == code
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    return json.loads(lines[-1]) if lines else None, captured.err
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_what_is_learnt_is_evaluated_worn_and_fused(toy, tmp_path, rows, capsys):
+    model, out = toy(tmp_path / "model"), tmp_path / "adapter"
+    where = ["--model", model, "--device", "cpu", "--threads", "1", "--json"]
+    words = ["--steps", "20", "--seq", "16", "--batch", "2", "--lr", "0.02", "--dropout", "0.1"]
+    learnt, _ = ran(
+        capsys, "lora", "train", *where, "--data", rows, "--eval-data", rows, *words,
+        "--rank", "4", "--export", out,
+    )  # fmt: skip
+    assert learnt["updates"] == "input"
+    assert json.loads((out / "adapter_config.json").read_text())["lora_dropout"] == 0.1
+    told, _ = ran(capsys, "lora", "eval", *where, "--adapter", out, "--data", rows, "--seq", "16")
+    assert told["adapter_loss"] < told["base_loss"] - 2
+    assert told["adapter_loss"] == pytest.approx(learnt["eval_loss"], abs=1e-4)
+    made, said = ran(
+        capsys, "lora", "fuse", "--model", model, "--adapter", out, "--out", tmp_path / "fused",
+        "--verify", "--json",
+    )  # fmt: skip
+    assert made["logit_error"] < 1e-5
+    assert "verified" in said
+    ids = ["--prompt", "The cat", "--max-tokens", "6", "--temperature", "0", "--json"]
+    rest = ["--device", "cpu", "--threads", "1", *ids]
+    worn, _ = ran(capsys, "generate", "--model", model, "--adapter", out, *rest)
+    fused, _ = ran(capsys, "generate", "--model", tmp_path / "fused", *rest)
+    bare, _ = ran(capsys, "generate", "--model", model, *rest)
+    assert worn["ids"] == fused["ids"] != bare["ids"]
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_a_head_of_an_adapters_own_is_fused_as_one(toy, tmp_path, capsys):
+    """A head that comes whole: what was tied becomes untied, and the token vectors stay."""
+    model = toy(tmp_path / "model")
+    checkpoint = load_checkpoint(model)
+    config = checkpoint.config
+    folder = tmp_path / "adapter"
+    save_adapter(folder, fresh(config, AdapterConfig(2, 4, ("c_fc", "v_proj")), seed=0))
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"modules_to_save": ["lm_head"]}))
+    file = folder / "adapter_model.safetensors"
+    head = np.random.default_rng(5).normal(size=(config.vocab, config.dim)).astype(np.float32)
+    save_file(load_file(file) | {"base_model.model.lm_head.weight": head}, file)
+    made, _ = ran(
+        capsys, "lora", "fuse", "--model", model, "--adapter", folder, "--out", tmp_path / "fused",
+        "--verify", "--json",
+    )  # fmt: skip
+    assert made["logit_error"] < 1e-5
+    fused = load_checkpoint(tmp_path / "fused")
+    assert not fused.config.tied
+    assert (fused.tensors["head"] == head).all()
+    table = "wte" if config.family == "gpt2" else "embed"
+    assert (fused.tensors[table] == np.asarray(checkpoint.tensors[table], np.float32)).all()
+
+
+def test_what_was_fused_wrongly_is_told(tmp_path, capsys, monkeypatch):
+    model = toy_llama(tmp_path / "model")
+    folder = tmp_path / "adapter"
+    adapter = fresh(load_checkpoint(model).config, AdapterConfig(2, 4, ("v_proj",)), seed=0)
+    save_adapter(folder, adapter)
+
+    def spoilt(found, tensors):
+        config = found.model
+        return config, {n: np.asarray(t, np.float32) * np.float32(1.01) for n, t in tensors.items()}
+
+    monkeypatch.setattr(lora, "merged", spoilt)
+    words = ["--model", model, "--adapter", folder, "--out", tmp_path / "fused", "--verify"]
+    _, said = ran(capsys, "lora", "fuse", *words, code=2)
+    assert "not model and adapter together" in said
+
+
+def test_an_adapter_is_put_where_nothing_is(tmp_path, capsys):
+    """Case L11: into a copy, once."""
+    model = toy_llama(tmp_path / "model")
+    before = (model / "model.safetensors").read_bytes()
+    folder = tmp_path / "adapter"
+    adapter = fresh(load_checkpoint(model).config, AdapterConfig(2, 4, ("v_proj",)), seed=0)
+    save_adapter(folder, adapter)
+    assert load_adapter(folder, adapter.model).matrices.keys() == adapter.matrices.keys()
+    words = ["lora", "fuse", "--model", model, "--adapter", folder, "--out"]
+    ran(capsys, *words, tmp_path / "fused")
+    for taken in (tmp_path / "fused", model):
+        assert "there" in ran(capsys, *words, taken, code=2)[1]
+    assert (model / "model.safetensors").read_bytes() == before
