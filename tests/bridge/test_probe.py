@@ -55,7 +55,7 @@ def test_a_strict_device_is_found_kept_and_taken_by_auto(monkeypatch, capsys):
     assert json.loads(report.read_text()) == found
     monkeypatch.setenv("STANDIN_TARGET", "")
     device = backend("auto")
-    assert (device.name, device.target.name) == ("ane", chosen.stem)
+    assert (device.name, device.target.name) == ("ane (stand-in)", chosen.stem)
     device.close()
 
 
@@ -64,6 +64,8 @@ def test_a_strict_device_is_found_kept_and_taken_by_auto(monkeypatch, capsys):
     [
         ("reload=1", {"reload": "new", "reload_after_purge": "refused", "donor": "new"}),
         ("reload_after_purge=1", {"reload": "old", "reload_after_purge": "new", "donor": "new"}),
+        ("reload=2", {"reload": "refused", "donor": "new"}),
+        ("reload_after_purge=2", {"reload": "old", "reload_after_purge": "refused"}),
         ("donor=2", {"reload": "old", "donor": "refused"}),
         ("donor=0", {"reload": "old", "donor": "old"}),
     ],

@@ -367,9 +367,13 @@ def test_a_chain_feeds_only_what_its_programs_ports_take(engine):
 # Choosing it
 
 
-def test_a_stand_in_says_that_it_is_none_of_apples(engine):
-    assert engine.name == "ane"
+def test_a_stand_in_says_that_it_is_none_of_apples(caplog):
+    """In every report that names the device, and on standard error."""
+    engine = NeuralEngine()
+    engine.close()
+    assert engine.name == "ane (stand-in)"
     assert engine.stand_in == os.environ["ORION_ANE_LIBRARIES"]
+    assert f"{engine.stand_in} has a stand-in: nothing runs on a Neural Engine" in caplog.text
 
 
 def test_auto_takes_the_engine_only_where_a_probe_has_passed(monkeypatch, tmp_path):
@@ -379,5 +383,5 @@ def test_auto_takes_the_engine_only_where_a_probe_has_passed(monkeypatch, tmp_pa
     file.parent.mkdir(parents=True)
     file.write_text('{"name": "probed", "base": "strict"}')
     engine = backend("auto")
-    assert (engine.name, engine.target.name) == ("ane", "probed")
+    assert (engine.name, engine.target.name) == ("ane (stand-in)", "probed")
     engine.close()

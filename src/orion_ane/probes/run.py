@@ -16,6 +16,7 @@ FAILURES = (OrionError, OSError, ArithmeticError, LookupError, ValueError, Memor
 """What a device's answers, or their absence, may make of a probe; the next is asked anyway."""
 UPDATES = ("donor", "weights_as_inputs")
 """One of the two has to work, or every step of training compiles all programs anew."""
+DECLARED = "declared"
 SWITCHES = ("overflow", "subnormals")
 
 
@@ -69,7 +70,16 @@ def passes(findings: Sequence[Finding]) -> tuple[str, ...]:
     if words.get("donor") != "new" and words.get("weights_as_inputs") != "right":
         said = ", ".join(f"{name} {word}" for name, word in words.items()) or "not asked"
         reasons.append(f"no way to update weights: {said}")
+    if len(orders := _orders(findings)) > 1:
+        both = " and ".join(sorted(orders))
+        reasons.append(f"inputs and outputs have each an order of their own: {both}")
     return tuple(reasons)
+
+
+def _orders(findings: Sequence[Finding]) -> set[str]:
+    """The orders that inputs and outputs have, where that is another than as declared."""
+    found = {finding.verdict.behaviour.get("binding", DECLARED) for finding in findings}
+    return found - {DECLARED}
 
 
 def document(findings: Sequence[Finding], *, base: str = "strict") -> dict[str, Any]:
@@ -89,6 +99,9 @@ def document(findings: Sequence[Finding], *, base: str = "strict") -> dict[str, 
         behaviour |= verdict.behaviour
         facts |= verdict.facts
         dialect = verdict.dialect or dialect
+    # Rows say on which side an order shows: where it is one side's alone, that is the order.
+    if orders := _orders(findings):
+        behaviour["binding"] = min(orders)
     chip = chip_of(facts, TARGETS[base].numerics)
     known = {rule: facts[rule] for rule in SWITCHES if rule in facts}
     rules = dict(ARITHMETIC[chip].rules())

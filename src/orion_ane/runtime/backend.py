@@ -47,7 +47,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """`emulator`, `cpu` or `ane`."""
+        """`emulator`, `cpu`, `ane`, or `ane (stand-in)`."""
         ...
 
     @property

@@ -257,7 +257,7 @@ static NSMutableDictionary *kept; /* by identifier: what the daemon keeps of com
     _ANEInMemoryModelDescriptor *descriptor;
     NSString *identifier;
     Made *running;
-    bool isPurged;
+    bool isPurged, wasLoaded;
 }
 - (id)hexStringIdentifier;
 - (id)localModelPath;
@@ -368,6 +368,7 @@ static NSMutableDictionary *kept; /* by identifier: what the daemon keeps of com
     if (!now.are_compiles && !running && loaded >= now.programs)
         return fail(error, DOMAIN, 6, @"GetANEFModel: must re-compile");
     long weights = isPurged ? now.reload_after_purge : now.reload;
+    if (wasLoaded && weights == REFUSED) return fail(error, DOMAIN, 10, @"verifyBundleAtPath: invalid model");
     Made *before = [kept objectForKey:identifier], *made = before;
     if (isPurged && !before && weights == OLD) return fail(error, DOMAIN, 10, @"verifyBundleAtPath: invalid model");
     if (!before)
@@ -376,6 +377,7 @@ static NSMutableDictionary *kept; /* by identifier: what the daemon keeps of com
         made = [self madeOf:[self localModelPath] error:error];
     if (!made) return false;
     if (!running) loaded++;
+    wasLoaded = true;
     [made retain];
     [running release];
     running = made;

@@ -16,6 +16,7 @@ from orion_ane.probes import PROBES, Session, document, passes, probe
 from orion_ane.probes.computes import simple
 from orion_ane.probes.numbers import PUBLISHED
 from orion_ane.probes.order import binding_of
+from orion_ane.probes.probe import Finding, Verdict
 from orion_ane.runtime.backends.emulator import Emulator
 from orion_ane.runtime.backends.neural_engine.process import WorkerLostError
 
@@ -113,6 +114,28 @@ def test_each_order_of_surfaces_is_found(binding):
     findings = asked(world, "input_order", "output_order")
     assert document(findings)["behaviour"] == {"binding": binding}
     assert words(findings)["input_order"] == words(findings)["output_order"] == binding
+
+
+@pytest.mark.parametrize(("row", "side"), [("ANE019", "input_order"), ("ANE003", "output_order")])
+def test_an_order_of_one_side_alone_is_found_to_be_that_sides(row, side):
+    world = replace(FREE, limits=frozenset({row}), behaviour=Behaviour(binding="names"))
+    findings = asked(world, "input_order", "output_order")
+    other = {"input_order": "output_order", "output_order": "input_order"}[side]
+    assert (words(findings)[side], words(findings)[other]) == ("names", "declared")
+    found = document(findings)
+    assert found["behaviour"] == {"binding": "names"}
+    assert {code for code, holds in found["limits"].items() if holds} == {row}
+    assert not any("order of their own" in reason for reason in passes(findings))
+
+
+def test_two_orders_are_what_no_target_has():
+    verdicts = {"input_order": "names", "output_order": "sizes"}
+    findings = [
+        Finding(PROBES[name], Verdict(word, behaviour={"binding": word}))
+        for name, word in verdicts.items()
+    ]
+    want = "inputs and outputs have each an order of their own: names and sizes"
+    assert want in passes(findings)
 
 
 def test_sizes_from_the_largest_are_no_order_of_ours_but_equal_sizes_still_run():

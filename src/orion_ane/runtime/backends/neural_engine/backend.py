@@ -134,6 +134,7 @@ class NeuralEngine:
         clock: seconds that only grow, by which failed compiles are paced.
 
     Attributes:
+        name: `ane`; of a stand-in, whatever reports the device says that it is one.
         stand_in: the folder of the libraries, where they are not Apple's: then nothing was run on
             a Neural Engine.
 
@@ -141,8 +142,6 @@ class NeuralEngine:
         BackendError: there is no Neural Engine here, or it is not what the bridge was written for.
         ConfigError: no such target.
     """
-
-    name: str = "ane"
 
     def __init__(
         self,
@@ -153,6 +152,10 @@ class NeuralEngine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stand_in = libraries().stand_in
+        self.name = "ane" if self.stand_in is None else "ane (stand-in)"
+        if self.stand_in is not None:
+            what = "device ane: %s has a stand-in: nothing runs on a Neural Engine"
+            log.warning(what, self.stand_in)
         self.target = find_target(target) if isinstance(target, str | Path) else target
         self._timeout_s, self._compiles_each = timeout_s, compiles_each
         self._budget = None if self.target is None else Budget(self.target, clock)
