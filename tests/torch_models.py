@@ -110,4 +110,4 @@ def _gpt2(torch, c, t, ids):
         x = x + product(_attend(torch, q, k, v).transpose(1, 2).reshape(b, s, -1), i, "o")
         inner = product(norm(x, f"layers.{i}.ln2"), i, "1")
         x = x + product(torch.nn.functional.gelu(inner, approximate="tanh"), i, "2")
-    return norm(x, "lnf") @ t["wte"].T
+    return norm(x, "lnf") @ t["wte" if c.tied else "head"].T

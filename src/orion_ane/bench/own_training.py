@@ -12,6 +12,7 @@ from orion_ane.bench.shapes import SHAPES, random_checkpoint
 from orion_ane.bench.turns import PEAK, peak_gb, serve
 from orion_ane.host.schedule import Schedule
 from orion_ane.models.build import decoder_of
+from orion_ane.runtime.backend import numerics_of
 from orion_ane.runtime.registry import backend
 from orion_ane.train.batch import Batch
 from orion_ane.train.step import Recipe, Trainer
@@ -27,7 +28,7 @@ def prepare(work: Mapping[str, Any]) -> tuple[str, Callable[[], Rates]]:
         name: array.astype(np.float32)
         for name, array in random_checkpoint(config, "random").tensors.items()
     }
-    device = backend("cpu", threads=work["threads"])
+    device = backend("cpu", threads=work["threads"], numerics=work.get("numerics"))
     recipe = Recipe(Schedule(1e-4, 1000))
     decoder = decoder_of(config)
     trainer = Trainer(decoder, tensors, device, recipe, seq=seq, threads=work["threads"])
@@ -38,7 +39,8 @@ def prepare(work: Mapping[str, Any]) -> tuple[str, Callable[[], Rates]]:
     def once() -> Rates:
         return rates_of(trainer.step(batches).timings, micro * seq) | {PEAK: peak_gb()}
 
-    return f"orion on {device.name}, fp32, {micro} microbatches of {seq} tokens a step", once
+    how = f"orion on {device.name}, {numerics_of(device)}"
+    return f"{how}, {micro} microbatches of {seq} tokens a step", once
 
 
 def rates_of(timings: Mapping[str, float], tokens: int) -> dict[str, float]:

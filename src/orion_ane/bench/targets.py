@@ -69,6 +69,10 @@ OF_TRAINING = (
         "training, over torch_eager_fp32", 1.1, 0.9, is_cost=True,
     ),
     Target(
+        "training microbatch of 256, bf16, time of torch eager bf16",
+        f"{training.BRAIN}, over torch_eager_bf16", 1.1, 0.85, is_cost=True,
+    ),
+    Target(
         "update, share of a step of 4 microbatches", training.UPDATE_SHARE, 0.05, 0.05, is_cost=True
     ),
     Target(

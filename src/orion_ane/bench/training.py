@@ -16,6 +16,7 @@ from orion_ane.bench.shapes import SHAPES
 OWN = Path(__file__).with_name("own_training.py")
 SHAPE, SEQ, MICROBATCHES = "llama-110m", 256, 4
 TRAINING, PEAK = "training", "peak memory"
+BRAIN = "training bf16"
 PARTS = (TRAINING, "step", "forward", "backward", "weight grad", "optimizer", "update")
 UPDATE_SHARE = "training, steps in the time of updates"
 
@@ -32,6 +33,7 @@ def work_of(shape: str, seq: int, threads: int, microbatches: int = MICROBATCHES
 def measure(work: dict[str, Any], peers: list[Peer], *, runs: int) -> Samples:
     """Our steps and the peers' in turn, each in a process of its own.
 
+    Beside peers in bf16 we take steps in bf16 too.
     Ratios are of tokens a second without AdamW, which is a row of its own, and of peak memory.
     """
     units = dict.fromkeys(PARTS, "tokens/s") | {PEAK: "GB"}
@@ -39,9 +41,16 @@ def measure(work: dict[str, Any], peers: list[Peer], *, runs: int) -> Samples:
     samples = Samples(units)
     with ExitStack() as stack:
         works: dict[str, Work] = {"orion": stack.enter_context(Peer(OWN, work))}
+        brains = [peer.name for peer in peers if peer.name.endswith("bf16")]
+        if brains:
+            units[BRAIN] = "tokens/s"
+            works[BRAIN] = stack.enter_context(Peer(OWN, work | {"numerics": "bf16"}))
         works |= {peer.name: peer for peer in peers}
 
         def take(name: str, found: Any) -> None:
+            if name == BRAIN:
+                samples.add({BRAIN: found[TRAINING]})
+                return
             mine = name == "orion"
             samples.add(found if mine else {f"{row}, {name}": x for row, x in found.items()})
 
@@ -50,6 +59,8 @@ def measure(work: dict[str, Any], peers: list[Peer], *, runs: int) -> Samples:
     for peer in peers:
         theirs = f"{TRAINING}, {peer.name}"
         samples.ratio(f"{TRAINING}, over {peer.name}", rates[theirs], rates[TRAINING])
+        if peer.name in brains:
+            samples.ratio(f"{BRAIN}, over {peer.name}", rates[theirs], rates[BRAIN])
         # The other way round, as less memory is better and every ratio's more is.
         samples.ratio(
             f"{PEAK} of {peer.name} over ours", rates[PEAK], rates[f"{PEAK}, {peer.name}"]

@@ -35,6 +35,13 @@ FILE = click.Path(path_type=Path)
     help="The device that the emulator is: paper, strict, m1 to m5.  [default: strict]",
 )
 @click.option(
+    "--numerics",
+    type=click.Choice(["exact", "fp16", "fp32", "bf16"]),
+    help="How the device computes: the emulator as its target itself or rounding after every op, "
+    "cpu in fp32, or with wide products in bf16, which needs torch; masters, sums and gradients "
+    "of weights are fp32.  [default: exact on the emulator, fp32 on cpu]",
+)
+@click.option(
     "--data",
     multiple=True,
     required=True,

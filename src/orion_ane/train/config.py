@@ -10,6 +10,7 @@ from typing import TypeAlias
 from orion_ane.errors import ConfigError
 from orion_ane.host.schedule import Shape
 from orion_ane.lora.config import AdapterConfig
+from orion_ane.runtime.portable import NumericsName
 from orion_ane.runtime.registry import takes
 from orion_ane.train.updates import UpdatesName
 
@@ -31,6 +32,7 @@ class TrainConfig:
     from_scratch: str | None = None
     device: str = "auto"
     target: str | None = None
+    numerics: NumericsName | None = None
     batch: int = 8
     seq: int | None = None
     grad_accum: int = 1
@@ -59,6 +61,8 @@ class TrainConfig:
         if self.target is not None and not takes(self.device, "target"):
             got = f"not with device {self.device}"
             raise ConfigError("--target", got, want="--device emulator or ane")
+        if self.numerics is not None:
+            _want_numerics(self.numerics, self.device, self.updates)
         if self.adapter is not None and self.updates not in ("auto", "input"):
             want = "auto or input: an adapter is an input of programs that never change"
             raise ConfigError("--updates", "not for an adapter", got=self.updates, want=want)
@@ -69,6 +73,25 @@ class TrainConfig:
             raise ConfigError("--eval-every", "without a text", hint="give --eval-data")
         if not self.peer_timeout > 0:
             raise ConfigError("--peer-timeout", "no time", got=self.peer_timeout, want="above 0")
+
+
+def _want_numerics(numerics: NumericsName, device: str, updates: UpdatesName) -> None:
+    """Refuse numerics that would not show.
+
+    Raises:
+        ConfigError: they would not.
+    """
+    if not takes(device, "numerics"):
+        got = f"not with device {device}"
+        raise ConfigError("--numerics", got, want="--device cpu or emulator")
+    if device == "cpu" and numerics == "fp16":
+        hint = "take --device emulator, whose layers are in fp16"
+        raise ConfigError(
+            "--numerics", "not with device cpu", got=numerics, want="fp32 or bf16", hint=hint
+        )
+    if numerics == "bf16" and updates == "input":
+        want = "another way: in bf16 are products with stored weights"
+        raise ConfigError("--updates", "not with --numerics bf16", got=updates, want=want)
 
 
 def files(given: Files) -> tuple[Path, ...]:

@@ -126,10 +126,16 @@ class Loop:
         return wish
 
     def save(self) -> None:
-        """Write a checkpoint, unless the last one is of this step."""
+        """Write a checkpoint, unless the last one is of this step.
+
+        Raises:
+            BackendError: programs have weights that are not those of the masters.
+            CheckpointError: it cannot be written.
+        """
         state = self.trainer.state
         if self._checkpoints is None or state.step == self._saved:
             return
+        self.trainer.network.want_intact(state.masters)
         settings = settings_of(self.trainer.recipe, self.batches, self.plan)
         config = self.trainer.decoder.config
         self._checkpoints.save(Run(config, state, settings, self._cursor))

@@ -93,7 +93,7 @@ class Network:
         )
         self._placed: list[Placed] = []
         self._chained: Chained | None = None
-        self._room = Room()
+        self._room, self._turn = Room(), 0
         self._weighs: bytes | None = fingerprint(tensors)  # what the programs have; None is a mix
         weights = self._weights(tensors)
         try:
@@ -234,7 +234,34 @@ class Network:
                 placed.renew(weights[self._of(placed.stage)])
         if self._chained is not None:
             self._chained.renewed()
+        self._turn = (self._turn + 1) % len(self._placed)
+        self._want_intact(self._placed[self._turn], weights)  # all would take a fifth of the time
         self._weighs = fingerprint(masters)
+
+    def want_intact(self, masters: Mapping[str, Array]) -> None:
+        """Refuse programs whose weights are not those that are learnt, to the last bit.
+
+        Raises:
+            BackendError: naming the first that is not.
+        """
+        if self._weighs != fingerprint(masters):
+            return  # they are known to be others, and nothing is learnt with them
+        weights = self._weights(masters)
+        for placed in self._placed:
+            self._want_intact(placed, weights)
+
+    def _want_intact(
+        self, placed: Placed, weights: Mapping[Precision, Mapping[str, Array]]
+    ) -> None:
+        label = placed.damaged(weights[self._of(placed.stage)])
+        if label is not None:
+            self._weighs = None
+            raise BackendError(
+                placed.stage.name,
+                "its programs were given other bits than were learnt",
+                got=label,
+                hint="memory or a disk is at fault; go on from the last checkpoint",
+            )
 
     def close(self) -> None:
         """Unload every program."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from orion_ane.compiler import compile as compile_graph
-from orion_ane.mil import pack
+from orion_ane.mil import WeightFile, pack
 from orion_ane.mil.program import Program
 from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.portable import PortableProgram
@@ -60,8 +60,9 @@ class Placed:
             graphs = [with_inputs(graph, self._learnt) for graph in graphs]
             self._feed(weights)
         kept = [label for label in stage.labels if label in labels_of(*graphs)]
+        self._file: WeightFile | None = None
         if kept:
-            file = pack({label: weights[label] for label in kept})
+            self._file = file = pack({label: weights[label] for label in kept})
             programs = [compile_graph(graph, file, target=device.target) for graph in graphs]
         else:
             programs = [compile_graph(graph, target=device.target) for graph in graphs]
@@ -168,13 +169,25 @@ class Placed:
         if self.updates.as_inputs:
             self._feed(weights)
             return
-        file = pack({label: weights[label] for label in self.stage.labels})
+        self._file = file = pack({label: weights[label] for label in self.stage.labels})
         for i, loaded in enumerate(self._loaded):
             old: Program = loaded.program
             if old.weights:  # else it reads none
                 files, digests = {file.path: file.data}, {file.path: lambda: file.digest}
                 new = replace(old, weights=files, digests=digests)
                 self._loaded[i] = self.updates.renew(loaded, new)
+
+    def damaged(self, weights: Mapping[str, Array]) -> str | None:
+        """The first weight that the programs were given otherwise than it is, by label."""
+        for given in self._read:
+            for label, array in given.items():
+                if not _are_same(array, weights[label]):
+                    return label
+        if self._file is not None:
+            for label in self._file.offsets:
+                if not _are_same(self._file.array(label), weights[label]):
+                    return label
+        return None
 
     def _typical(self, weights: Mapping[str, Array]) -> dict[str, float]:
         """How large the weights are whose products need a scale."""
@@ -192,3 +205,10 @@ class Placed:
         """Unload both programs."""
         for loaded in self._loaded:
             loaded.close()
+
+
+def _are_same(one: Array, other: Array) -> bool:
+    """Whether two arrays are the same bits: no number equals one that is none."""
+    a, b = (np.ascontiguousarray(array).reshape(-1) for array in (one, other))
+    bits = np.dtype(f"u{a.dtype.itemsize}")
+    return a.dtype == b.dtype and np.array_equal(a.view(bits), b.view(bits))

@@ -9,10 +9,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, cast
 
+from orion_ane.host.score import Score
 from orion_ane.models.weights import Checkpoint
 from orion_ane.models.weights.export import export
 from orion_ane.train.config import TrainConfig, file
-from orion_ane.train.evaluation import Evaluation
 from orion_ane.train.loop import line_of, summary_of
 from orion_ane.train.peers import joined
 from orion_ane.train.records import Record, records
@@ -172,7 +172,7 @@ def _line(report: Report, trainer: Steps) -> dict[str, Any]:
     return {name: None if name in bad else value for name, value in line.items()}
 
 
-def _told(found: Evaluation | None) -> dict[str, float]:
+def _told(found: Score | None) -> dict[str, float]:
     if found is None:
         return {}
     return {"eval_loss": found.loss, "eval_perplexity": found.perplexity}

@@ -10,6 +10,7 @@ from pathlib import Path
 from orion_ane.errors import ConfigError
 from orion_ane.host.adamw import AdamW
 from orion_ane.host.schedule import Schedule
+from orion_ane.host.score import Score
 from orion_ane.lora.adapted import Adapted, tensors_of
 from orion_ane.lora.adapter import fresh, merged
 from orion_ane.lora.files import save_adapter
@@ -20,7 +21,7 @@ from orion_ane.models.registry import find
 from orion_ane.models.scratch import from_scratch
 from orion_ane.models.weights import Checkpoint, TokenizerSource, load_checkpoint
 from orion_ane.models.weights.export import export, want_exportable
-from orion_ane.runtime.backend import Backend
+from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.runtime.registry import takes
 from orion_ane.text import Tokenizer
@@ -28,7 +29,7 @@ from orion_ane.train.checkpoint import Checkpoints, Saved
 from orion_ane.train.config import TrainConfig, file, files
 from orion_ane.train.corpus import read_tokens
 from orion_ane.train.data import Batches, Windows
-from orion_ane.train.evaluation import Evaluation, evaluate
+from orion_ane.train.evaluation import evaluate
 from orion_ane.train.loop import Loop, Plan, settings_of
 from orion_ane.train.peers import Peers
 from orion_ane.train.state import State
@@ -77,7 +78,7 @@ class Prepared:
             return []
         return export(path, trainer.decoder.config, trainer.state.masters, self.tokenizer)
 
-    def evaluation(self) -> Evaluation | None:
+    def evaluation(self) -> Score | None:
         """The loss over the held-out text, as the model is now."""
         if self.held_out is None:
             return None
@@ -96,10 +97,12 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
         DataError: data that cannot be used.
         BackendError: no such device, or one that would keep old weights.
     """
-    target = {} if config.target is None else {"target": config.target}
+    options = {} if config.target is None else {"target": config.target}
+    if config.numerics is not None:
+        options["numerics"] = config.numerics
     threads = peers.threads(config.threads)
     many = threads if takes(config.device, "threads") else None  # else they are the host's
-    made = make_backend(config.device, threads=many, **target)
+    made = make_backend(config.device, threads=many, **options)
     learns = "" if config.adapter is None else repr(config.adapter)
     plan = Plan(config.grad_accum, config.save_every, config.max_minutes, learns=learns)
     recipe = _recipe(config)
@@ -124,7 +127,8 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
         notes.append(f"goes on after step {saved.state.step} of {saved.path}")
     settings = settings_of(recipe, batches, plan)
     data = {name: batches.cursor[name] for name in ("data", "seed")}
-    peers.want_same({"model": asdict(shape), "settings": settings, **data})
+    own = {"model": asdict(shape), "settings": settings, "numerics": numerics_of(made)}
+    peers.want_same({**own, **data})
     batches.seek(peers.share(state, batches.cursor))
     trainer = Trainer(
         decoder,

@@ -7,21 +7,22 @@ import pytest
 from torch_models import learnt, random_tensors, tiny_llama
 
 import orion_ane
+from orion_ane.host.score import Score
 from orion_ane.models.build import decoder_of
 from orion_ane.train.corpus import Tokens
 from orion_ane.train.data import Windows
-from orion_ane.train.evaluation import Evaluation, evaluate
+from orion_ane.train.evaluation import evaluate
 from orion_ane.train.network import Network
 from orion_ane.train.updates import Reload
 
 
 @pytest.mark.parametrize(("total", "tokens", "want"), [(7, 4, 5.754603), (3, 1, 20.085537)])
 def test_perplexity_is_of_all_tokens_alike_D11(total, tokens, want):
-    assert Evaluation(total / tokens, tokens).perplexity == pytest.approx(want, abs=1e-6)
+    assert Score(total / tokens, tokens).perplexity == pytest.approx(want, abs=1e-6)
 
 
 def test_a_hopeless_model_has_a_perplexity():
-    assert Evaluation(1e4, 1).perplexity == math.inf
+    assert Score(1e4, 1).perplexity == math.inf
 
 
 def test_held_out_loss_is_torchs(rng):

@@ -28,6 +28,7 @@ CASES = {
     "llama untied ungrouped": tiny_llama(kv_heads=4, head_dim=2, tied=False),
     "gpt2": tiny_gpt2(),
     "gpt2 one head": tiny_gpt2(heads=1, layers=1),
+    "gpt2 untied": tiny_gpt2(tied=False),
 }
 
 

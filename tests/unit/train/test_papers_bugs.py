@@ -126,6 +126,44 @@ def damaged(how):
     return pack
 
 
+def flipped(arrays):
+    """One bit of one weight, which is a number like any other."""
+    file = blob.pack(arrays)
+    data = bytearray(file.data)
+    data[-3] ^= 1
+    return blob.WeightFile(file.path, bytes(data), file.offsets, file.types)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_flipped_bit_is_found_before_anything_is_saved(device, monkeypatch, tmp_path):
+    loop = loop_of(started(device), Checkpoints(tmp_path))
+    network = loop.trainer.network
+    steps = loop.run()
+    next(steps)
+    with monkeypatch.context() as patched:
+        patched.setattr(placed, "pack", flipped)
+        patched.setattr(network, "_want_intact", lambda *_: None)  # of one stage a step
+        next(steps)
+    assert len(Checkpoints(tmp_path)) == 0
+    with pytest.raises(BackendError, match="given other bits than were learnt: got"):
+        loop.save()
+    assert len(Checkpoints(tmp_path)) == 0
+    loop.trainer.network.renew(loop.trainer.state.masters)  # from masters, which are whole
+    loop.save()
+    assert Checkpoints(tmp_path).newest().state.step == 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_writer_that_always_damages_a_bit_ends_the_run_in_a_few_steps(device, monkeypatch):
+    trainer, _ = started(device)
+    monkeypatch.setattr(placed, "pack", flipped)
+    batches = [[batch()] for _ in trainer.network.stages]
+    with pytest.raises(BackendError, match="given other bits than were learnt"):
+        [trainer.step(one) for one in batches]
+    with pytest.raises(BackendError, match="got an update that failed midway"):
+        trainer.step([batch()])
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", ["cut", "sentinel", "header"])
 def test_damaged_weights_are_not_taken(how, device, monkeypatch):

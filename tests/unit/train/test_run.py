@@ -158,3 +158,38 @@ def test_the_configuration_mirrors_the_options_of_the_command():
             shown = option.default if option.default.__class__.__name__ != "Sentinel" else None
             assert shown == default or not (shown or default), field.name
     assert set(known) == {"as_json"}
+
+
+def test_wide_products_in_bf16_learn_the_same_text(small, tmp_path):
+    """Close to fp32, and not it: so that what was asked for was done."""
+    wide = {"seq": 32, "batch": 2, "steps": 6}  # more columns than a thin product has
+    with_fp32 = orion_ane.Trainer(small(**wide)).train()
+    result = orion_ane.Trainer(small(numerics="bf16", export=tmp_path / "out", **wide)).train()
+    pairs = list(zip(result.losses, with_fp32.losses, strict=True))
+    assert all(got == pytest.approx(want, rel=1e-2) for got, want in pairs)
+    assert any(got != want for got, want in pairs)
+    assert {array.dtype for array in result.model.tensors.values()} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"numerics": "fp16"}, "--numerics: not with device cpu: got fp16, want fp32 or bf16"),
+        ({"numerics": "exact"}, "numerics: not with device cpu: got exact"),
+        ({"numerics": "bf16", "updates": "input"}, "--updates: not with --numerics bf16"),
+        ({"numerics": "fp32", "device": "auto"}, "--numerics: not with device auto"),
+        ({"numerics": "bf16", "device": "emulator"}, "numerics: no such numerics: got bf16"),
+    ],
+)
+def test_numerics_that_a_device_has_not_are_refused(asked, message, small):
+    with pytest.raises(ConfigError, match=message):
+        orion_ane.Trainer(small(**asked)).train()
+
+
+def test_the_emulator_computes_as_it_is_told(small):
+    losses = [
+        orion_ane.Trainer(small(device="emulator", numerics=numerics, steps=1)).train().losses
+        for numerics in (None, "exact", "fp16")
+    ]
+    assert losses[0] == losses[1] != losses[2]
+    assert losses[2] == pytest.approx(losses[0], rel=1e-2)
