@@ -31,6 +31,8 @@ SENTINEL = 0xDEADBEEF
 MAX_WEIGHT_BYTES = 1 << 31
 """The most weight bytes one program may have: more fails to load (case W11)."""
 
+COPIED = 1 << 22  # bytes of a mapped file that are in memory beside their copy
+
 _HEADER = struct.Struct("<II56x")  # count, version, reserved
 _METADATA = struct.Struct("<IIQQQ32x")  # sentinel, dtype, size, data offset, padding bits, reserved
 
@@ -313,10 +315,22 @@ def _write(chunks: list[_Chunk], limit: int) -> tuple[memoryview, tuple[int, ...
         start, source = offset + _METADATA.size, chunk.source
         fields = SENTINEL, chunk.dtype.code, source.nbytes, start, chunk.padding
         _METADATA.pack_into(file.data, offset, *fields)
-        # Copied as an array: a strided source is gathered here, not written as it lies in memory.
-        file[start : start + source.nbytes].view(source.dtype).reshape(source.shape)[...] = source
-        forget(source)
+        target = file[start : start + source.nbytes].view(source.dtype)
+        _copy(source, target.reshape(source.shape))
     return file.data.toreadonly(), offsets
+
+
+def _copy(source: Array, target: Array) -> None:
+    """Copy as arrays: a strided source is gathered here, not written as it lies in memory.
+
+    Some rows at a time, of which nothing is kept in memory where they lie in a mapped file.
+    """
+    step = max(1, COPIED * len(source) // max(1, source.nbytes)) if source.ndim else 1
+    for at in range(0, len(source), step) if source.ndim else ():
+        target[at : at + step] = source[at : at + step]
+        forget(source[at : at + step])
+    if not source.ndim:
+        target[...] = source
 
 
 def _aligned_zeros(size: int) -> NDArray[np.uint8]:
