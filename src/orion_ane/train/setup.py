@@ -14,7 +14,7 @@ from orion_ane.host.score import Score
 from orion_ane.lora.adapted import Adapted, tensors_of
 from orion_ane.lora.adapter import fresh, merged
 from orion_ane.lora.files import save_adapter
-from orion_ane.models.build import decoder_of, tokenizer_of
+from orion_ane.models.build import decoder_of, document_tokenizer_of
 from orion_ane.models.config import ModelConfig
 from orion_ane.models.decoder import Decoder
 from orion_ane.models.registry import find
@@ -24,7 +24,6 @@ from orion_ane.models.weights.export import export, want_exportable
 from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.runtime.registry import takes
-from orion_ane.text import Tokenizer
 from orion_ane.train.checkpoint import Checkpoints, Saved
 from orion_ane.train.config import TrainConfig, file, files
 from orion_ane.train.corpus import read_tokens
@@ -108,7 +107,7 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     recipe = _recipe(config)
     checkpoints, saved, notes = _checkpoints(config) if peers.is_first else (None, None, [])
     source = _source(config)
-    shape, tokenizer = source.config, _tokenizer(source)
+    shape, tokenizer = source.config, document_tokenizer_of(source)
     if (out := file(config.export)) is not None:
         _want_room(out, config, shape)
     seq = config.seq if config.seq is not None else min(LONGEST, shape.context)
@@ -210,14 +209,6 @@ def _checkpoints(config: TrainConfig) -> tuple[Checkpoints | None, Saved | None,
     if saved is None:
         notes.append(f"no checkpoint in {folder}: starts anew")
     return found, saved, notes
-
-
-def _tokenizer(source: Checkpoint) -> Tokenizer | None:
-    """The model's tokenizer, which ends documents with the model's end token."""
-    found = tokenizer_of(source)
-    if found is None or found.eos_ids:
-        return found
-    return replace(found, eos_ids=source.config.eos_ids)
 
 
 def _host(device: Backend, threads: int | None) -> Backend | None:
