@@ -204,6 +204,25 @@ def test_a_weight_file_outside_the_directory_is_refused(device, tmp_path):
     model.close()
 
 
+def test_a_large_weight_is_copied_neither_in_memory_nor_on_the_disk(device, tmp_path):
+    """80 MiB of it, through the bridge into the framework's folder."""
+    file, size = tmp_path / "w", 80 << 20
+    with file.open("wb") as opened:
+        opened.truncate(size)
+    before = anonymous_kib()
+    model = device.model("program(1.3)\n", {"@model_path/weights/w.bin": file})
+    model.write({"@model_path/weights/w.bin": file})
+    assert anonymous_kib() - before < size / 1024 / 8
+    there = model.directory / "weights" / "w.bin"
+    assert there.stat().st_ino == file.stat().st_ino  # a second name of the same bytes
+    model.close()
+
+
+def anonymous_kib() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
 def test_a_surface_is_touched_under_its_lock_alone(device):
     """With STANDIN_STRICT its pages are closed otherwise: what forgets the lock ends here."""
     surface = device.surfaces.make(4096)
