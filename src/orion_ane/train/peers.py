@@ -91,7 +91,7 @@ class Group(Peers):
 
     def __init__(self, rank: int, size: int, *, timeout_s: float) -> None:
         super().__init__()
-        self.rank, self.size = rank, size
+        self.rank, self.size, self._patience = rank, size, timeout_s
         self._torch = extra("torch", option="WORLD_SIZE", name="distributed")
         self._group = extra("torch.distributed", option="WORLD_SIZE", name="distributed")
         self._buffer = np.zeros(0, np.float32)
@@ -232,11 +232,14 @@ class Group(Peers):
             yield
         except RuntimeError as error:  # what PyTorch raises, whoever is gone
             why = str(error).partition("\n")[0]
+            hint = "what was learnt is saved by process 0; start all again with --resume"
+            if "timed out" in why.lower():
+                hint += f"; --peer-timeout is {self._patience:g} s"
             raise BackendError(
                 f"process {self.rank} of {self.size}",
                 "another process of this run has ended or does not answer",
                 got=why,
-                hint="what was learnt is saved by process 0; start all again with --resume",
+                hint=hint,
             ) from error
 
 

@@ -27,10 +27,10 @@ def words(tmp_path):
     (tmp_path / "tales.txt").write_text(TALE * 20)
     model = toy_llama(tmp_path / "model")
 
-    def words(*more, steps=4, folder="run"):
+    def words(*more, steps=4, folder="run", device="cpu", patience=60):
         given = ["--model", model, "--data", tmp_path / "tales.txt", "--steps", steps]
-        given += ["--seq", 16, "--lr", 0.01, "--device", "cpu", "--threads", 1, "--json"]
-        given += ["--checkpoint-dir", tmp_path / folder, "--peer-timeout", 60, *more]
+        given += ["--seq", 16, "--lr", 0.01, "--device", device, "--threads", 1, "--json"]
+        given += ["--checkpoint-dir", tmp_path / folder, "--peer-timeout", patience, *more]
         return [sys.executable, "-m", "orion_ane", "train", *map(str, given)]
 
     return words
@@ -100,6 +100,45 @@ def test_a_dead_peer_ends_the_run_with_a_message_and_a_good_checkpoint(dies, wor
     assert "Traceback" not in said
     saved = Checkpoints(tmp_path / "run").newest()
     assert saved.state.step >= 2 + dies  # a step is printed, then saved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hangs", [0, 1])
+def test_a_peer_that_hangs_ends_the_run_with_a_message_and_a_good_checkpoint(
+    hangs, words, tmp_path
+):
+    """It has not ended: its connections are open, and nothing comes."""
+    both = started(words("--batch", 1, "--save-every", 1, steps=100000, patience=12), 2)
+    try:
+        for step in (1, 2, 3):
+            assert json.loads(both[0].stdout.readline())["step"] == step
+        both[hangs].send_signal(signal.SIGSTOP)
+        (_, said) = both[1 - hangs].communicate(timeout=100)
+    finally:
+        both[hangs].kill()
+    both[hangs].communicate()
+    assert both[1 - hangs].returncode == 2
+    assert "another process of this run has ended or does not answer" in said
+    assert "--peer-timeout" in said
+    assert "Traceback" not in said
+    assert Checkpoints(tmp_path / "run").newest().state.step >= 2 + hangs
+
+
+@pytest.mark.slow
+def test_two_processes_on_the_emulator_are_one(words, tmp_path):
+    """Their layers are in fp16, each stage with a scale that all have agreed on."""
+    ((alone, _),) = ended(started(words("--batch", 2, steps=2, device="emulator")))
+    (first, _), _ = ended(started(words("--batch", 1, steps=2, device="emulator", folder="two"), 2))
+    *steps, _ = lines(alone)
+    *both, _ = lines(first)
+    for name in ("loss", "grad_norm"):
+        want = [line[name] for line in steps]
+        assert [line[name] for line in both] == pytest.approx(want, rel=1e-4)
+    assert [line["skipped"] for line in both] == [0, 0]
+    assert all(set(line["loss_scales"]) == set(steps[0]["loss_scales"]) for line in both)
+    saved = Checkpoints(tmp_path / "two").newest().state
+    for name, want in masters(tmp_path / "run").items():
+        np.testing.assert_allclose(saved.masters[name], want, atol=2e-2)  # steps of 0.01 each
 
 
 @pytest.mark.slow
