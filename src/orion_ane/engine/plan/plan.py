@@ -123,6 +123,10 @@ class Bound:
         # Behind the addresses stands how far each is filled.
         self._bases = np.concatenate([plan.addresses, np.full(count, MANY)])
         self._growing = [count + code.bases["input", name] for name in growing]
+        rows = code.table.commands, code.table.views, code.table.steps, self._bases
+        commands, views, steps, bases = (array.ctypes.data for array in rows)
+        self._tables = commands, views, steps, bases
+        self._tasks = plan.tasks.ctypes.data, len(plan.tasks)
         for base, array in ports:
             self._arrays[base] = flat = _flat(array)
             self._bases[base] = flat.ctypes.data
@@ -137,16 +141,14 @@ class Bound:
             BackendError: the process was forked after its parent computed, and has no threads.
         """
         plan, code = self._plan, self._plan.code
-        count, table = plan.count, code.table
+        count = plan.count
         self._bases[self._growing] = filled
         with plan.threads.running(has_products=False):
             held = _ARENA.at_least(code.arena + count * code.scratch)
-            self._arrays[0], self._bases[0] = held, held.ctypes.data
-            tasks = plan.tasks.ctypes.data, len(plan.tasks)
-            rows = table.commands, table.views, table.steps, self._bases
-            commands, views, steps, bases = (array.ctypes.data for array in rows)
+            if self._arrays[0] is not held:
+                self._arrays[0], self._bases[0] = held, held.ctypes.data
             scratch = int(self._bases[0]) + code.arena, code.scratch
-            team.lead(plan.threads, count, tasks, (commands, views, steps, bases), scratch)
+            team.lead(plan.threads, count, self._tasks, self._tables, scratch)
 
 
 _ZERO = np.zeros(1, np.float32)

@@ -6,14 +6,17 @@ To wake a thread takes longer than many a program does, and so does Python to he
 from __future__ import annotations
 
 import os
+from functools import cache
+from time import perf_counter
 
 import numpy as np
 
 from orion_ane.engine.plan import run
 from orion_ane.engine.threads import Threads
 
-STAYS = 40_000
-"""Pauses, a millisecond or two: longer than the host takes between two programs, or two tokens."""
+STAYS_S = 3e-3
+"""Longer than the host takes between two programs, or between two tokens."""
+_TRIED = 10_000
 
 _SHARED = np.zeros(run.SHARED, np.int64)
 
@@ -36,8 +39,24 @@ def lead(
     """
     shared = _SHARED.ctypes.data
     if count > 1:
-        threads.start(lambda: run.follow(shared, STAYS), run.enlist(shared, count - 1))
+        missing = run.enlist(shared, count - 1)
+        if missing:
+            stays = _pauses()
+            threads.start(lambda: run.follow(shared, stays), missing)
     run.lead(shared, count, *tasks, *tables, *scratch)
+
+
+@cache
+def _pauses() -> int:
+    """How many pauses a thread stays for: one is 20 cycles or 140, by processor."""
+    shared = np.zeros(run.SHARED, np.int64)
+    run.follow(shared.ctypes.data, 0)  # compiled, or read from disk
+    times = []
+    for _ in range(3):
+        start = perf_counter()
+        run.follow(shared.ctypes.data, _TRIED)
+        times.append(perf_counter() - start)
+    return int(STAYS_S / min(times) * _TRIED)
 
 
 def _forget() -> None:
