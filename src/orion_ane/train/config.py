@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TypeAlias
 
 from orion_ane.errors import ConfigError
@@ -13,6 +14,8 @@ from orion_ane.lora.config import AdapterConfig
 from orion_ane.runtime.portable import NumericsName
 from orion_ane.runtime.registry import takes
 from orion_ane.train.updates import UpdatesName
+
+LONGEST_WAIT_S = 1_000_000
 
 File: TypeAlias = str | Path
 Files: TypeAlias = File | Sequence[File]
@@ -71,8 +74,9 @@ class TrainConfig:
             raise ConfigError("--eval-every", "out of range", got=self.eval_every, want=want)
         if self.eval_every and not files(self.eval_data):
             raise ConfigError("--eval-every", "without a text", hint="give --eval-data")
-        if not self.peer_timeout > 0:
-            raise ConfigError("--peer-timeout", "no time", got=self.peer_timeout, want="above 0")
+        if not 0 < self.peer_timeout <= LONGEST_WAIT_S:
+            want = f"above 0, up to {LONGEST_WAIT_S:,} seconds"
+            raise ConfigError("--peer-timeout", "no time", got=self.peer_timeout, want=want)
 
 
 def _want_numerics(numerics: NumericsName, device: str, updates: UpdatesName) -> None:
@@ -98,6 +102,20 @@ def files(given: Files) -> tuple[Path, ...]:
     """One file or several, as paths."""
     many = (given,) if isinstance(given, str | Path) else given
     return tuple(Path(one) for one in many)
+
+
+def want_writable(folder: Path, option: str) -> None:
+    """Refuse a folder in which nothing can be made, before a run is lost there; make it.
+
+    Raises:
+        ConfigError: it is none, or takes no file.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(option, f"{folder} takes no files", got=error.strerror) from error
 
 
 def file(given: File | None) -> Path | None:

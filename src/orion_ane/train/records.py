@@ -41,15 +41,23 @@ class Record(Protocol):
 
 
 class LogFile:
-    """JSON lines, added to a file and flushed one by one."""
+    """JSON lines, added to a file one by one."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._path, self._file = path, path.open("ab", buffering=0)
 
     def step(self, line: Mapping[str, Any]) -> None:
-        """Add a line."""
-        self._file.write(f"{json.dumps(line)}\n")
-        self._file.flush()
+        """Add a line.
+
+        Raises:
+            OSError: with the file's name; a disk that is full takes a part of it.
+        """
+        text = f"{json.dumps(line)}\n".encode()
+        try:
+            while text:
+                text = text[self._file.write(text) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     end = step
 

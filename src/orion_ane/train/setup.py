@@ -25,7 +25,7 @@ from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.runtime.registry import takes
 from orion_ane.train.checkpoint import Checkpoints, Saved
-from orion_ane.train.config import TrainConfig, file, files
+from orion_ane.train.config import TrainConfig, file, files, want_writable
 from orion_ane.train.corpus import read_tokens
 from orion_ane.train.data import Batches, Windows
 from orion_ane.train.evaluation import evaluate
@@ -159,11 +159,16 @@ def _learnt(
 
 
 def _want_room(out: Path, config: TrainConfig, shape: ModelConfig) -> None:
-    """Refuse what cannot be written later."""
+    """Refuse what cannot be written later.
+
+    Raises:
+        ConfigError: it cannot.
+    """
     if config.adapter is None:
         want_exportable(out, shape)
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(str(out), "is there already", hint="give another folder")
+    want_writable(out.parent, "--export")
 
 
 def _source(config: TrainConfig) -> Checkpoint:
@@ -197,6 +202,7 @@ def _checkpoints(config: TrainConfig) -> tuple[Checkpoints | None, Saved | None,
             if value:
                 raise ConfigError(f"--{name}", "without a folder", hint="give --checkpoint-dir")
         return None, None, ["nothing is saved: give --checkpoint-dir to keep what is learnt"]
+    want_writable(folder, "--checkpoint-dir")
     found = Checkpoints(folder)
     if not config.resume:
         if len(found):

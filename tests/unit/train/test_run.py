@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from toys import VOCAB, toy_llama
 
 import orion_ane
 from orion_ane.errors import ConfigError
+from orion_ane.train.checkpoint import Checkpoints
 from orion_ane.train.config import TrainConfig
 from orion_ane.train.plot import curves, draw
 
@@ -193,3 +195,21 @@ def test_the_emulator_computes_as_it_is_told(small):
     ]
     assert losses[0] == losses[1] != losses[2]
     assert losses[2] == pytest.approx(losses[0], rel=1e-2)
+
+
+@pytest.mark.parametrize("option", ["checkpoint_dir", "export"])
+def test_a_place_that_takes_no_files_is_refused_before_a_step(option, small, tmp_path):
+    """Not after hours of training: the last moment at which a mistake costs nothing."""
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "inside"
+    lines = []
+    with pytest.raises(ConfigError, match=rf"--{option.replace('_', '-')}: .* takes no files"):
+        orion_ane.Trainer(small(**{option: place})).train(on_step=lines.append)
+    assert not lines
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_log_that_has_no_room_is_named_and_what_was_learnt_is_saved(small, tmp_path):
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        orion_ane.Trainer(small(log_file="/dev/full", checkpoint_dir=tmp_path / "run")).train()
+    assert Checkpoints(tmp_path / "run").newest().state.step == 1
