@@ -12,10 +12,11 @@ import emulated_engine
 import pytest
 
 from orion_ane.cli.main import main
+from orion_ane.runtime import backend
 from orion_ane.runtime.backends.neural_engine import doctor
 from orion_ane.runtime.backends.neural_engine.doctor import Finding, examine
 from orion_ane.runtime.backends.neural_engine.libraries import libraries
-from orion_ane.runtime.backends.neural_engine.machine import machine, probe_file
+from orion_ane.runtime.backends.neural_engine.machine import machine, probe_file, probed
 from orion_ane.runtime.backends.neural_engine.signatures import FOUNDATION, MACHINE, REQUIRED
 
 SIGNED = "Executable=/x/python3\nflags=0x10000(runtime)\n"
@@ -129,6 +130,23 @@ def test_functions_of_the_other_way_are_counted_and_never_called(mac, tmp_path):
     source.write_text("".join(f"void {name}(void) {{ __builtin_trap(); }}\n" for name in names))
     subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
     assert mac(espresso=str(library))["e5rt functions"].found == "3 of 4 are there"
+
+
+def test_a_probe_counts_for_the_build_of_the_system_that_it_was_asked_on(monkeypatch):
+    build = ["26A5378j"]
+    monkeypatch.delenv("ORION_ANE_LIBRARIES")
+    monkeypatch.setattr("orion_ane.runtime.backends.neural_engine.machine.sys.platform", "darwin")
+    monkeypatch.setattr(
+        "orion_ane.runtime.backends.neural_engine.machine.ask", lambda *_: f"{build[0]}\n"
+    )
+    file = probe_file()
+    assert file.name.startswith("26A5378j-")
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    assert probed() == file
+    build[0] = "26A434"
+    assert probed() is None
+    assert backend("auto").name == "cpu"
 
 
 # The command

@@ -259,7 +259,8 @@ class Model:
         with folders.alone(self.directory):
             self._unload()
             if purge:
-                self._device.send(call.PURGE, self._of)
+                with self._device.runtime.pool():
+                    self._device.send(call.PURGE, self._of)
             self.write(files)
             self._files = files
             self._load()
