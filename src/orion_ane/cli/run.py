@@ -45,7 +45,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
     type=click.Choice(["auto", "ane", "emulator", "cpu"]),
     default="auto",
     show_default=True,
-    help="Where to run; auto says what it chose, and ane is not in this version.",
+    help="Where to run; auto says what it chose, which is ane where a probe has passed.",
 )
 @click.option(
     "--target",
