@@ -30,15 +30,15 @@ from orion_ane.train.data import Windows
 FOLDER = click.Path(path_type=Path)
 EXAMPLE = """Examples:
 
-  orion lora train --model stories260k --data tales.txt --steps 300 --lr 5e-3 --export grimm/
+  orion lora train --model orion-stories --data tales.txt --steps 300 --lr 1e-2 --export grimm/
 
-  orion lora eval --model stories260k --adapter grimm/ --data tales.txt
+  orion lora eval --model orion-stories --adapter grimm/ --data tales.txt
 
-  orion lora fuse --model stories260k --adapter grimm/ --out fused/
+  orion lora fuse --model orion-stories --adapter grimm/ --out fused/
 """
 
 
-@click.group(epilog=EXAMPLE)
+@click.group(epilog=EXAMPLE, short_help="Train, evaluate or fuse LoRA adapters.")
 def lora() -> None:
     """LoRA adapters, as PEFT keeps them: train or evaluate one, or put it into its model's weights.
 
@@ -46,7 +46,7 @@ def lora() -> None:
     """
 
 
-@lora.command()
+@lora.command(short_help="Write the model with an adapter in its weights.")
 @click.option("--model", required=True, metavar="NAME|FOLDER|FILE", help="What it was made for.")
 @click.option("--adapter", required=True, type=FOLDER, help="PEFT's folder, or mlx-lm's.")
 @click.option("--out", required=True, type=FOLDER, help="The folder to make.")
@@ -94,7 +94,7 @@ def fuse(
     return 0
 
 
-@lora.command("eval")
+@lora.command("eval", short_help="A text's perplexity with an adapter and without it.")
 @model_options
 @click.option("--adapter", required=True, type=FOLDER, help="PEFT's folder, or mlx-lm's.")
 @click.option(
@@ -140,7 +140,7 @@ def _told(one: Score) -> str:
     return f"loss {one.loss:.4f}, perplexity {one.perplexity:.3f}, over {one.tokens} tokens"
 
 
-NOT_HERE = ("from_scratch", "updates", "weight_decay")
+NOT_HERE = ("from_scratch", "updates", "weight_decay", "export")
 """Options of `orion train` that an adapter has not, or has otherwise."""
 OWN = [
     click.Option(["--rank"], type=click.IntRange(1, RANKS[-1]), default=8, show_default=True,
@@ -154,6 +154,7 @@ OWN = [
                  show_default=True, help="Of what enters A, in training."),
     click.Option(["--weight-decay"], type=float, default=0.0, show_default=True,
                  help="Of A and B."),
+    click.Option(["--export"], type=FOLDER, help="Write the adapter: a folder, as PEFT's."),
 ]  # fmt: skip
 
 
@@ -170,7 +171,7 @@ def train(
     """Train a new adapter; the model itself stays as it is, and its programs never change.
 
     A and B are inputs of the programs: nothing is compiled or loaded after the start, on any
-    device.  --export writes PEFT's folder; `orion train --help` says more of the rest.
+    device.  `orion train --help` says more of what is not the adapter's.
     """
     names = tuple(name.strip() for name in targets.split(",") if name.strip())
     config = AdapterConfig(
@@ -190,5 +191,6 @@ lora.add_command(
         callback=train,
         params=[*OWN, *(p for p in train_command.params if p.name not in NOT_HERE)],
         help=train.__doc__,
+        short_help="Train a new adapter; the model stays as it is.",
     )
 )

@@ -19,7 +19,7 @@ from orion_ane.train.run import Result, Trainer
 
 EXAMPLE = """Examples:
 
-  orion train --model stories260k --data tales.txt --steps 300 --seq 128 --checkpoint-dir run/
+  orion train --model orion-stories --data tales.txt --steps 300 --seq 128 --checkpoint-dir run/
 
   orion train --from-scratch config.json --model gpt2 --data tales.txt --steps 1000 --export new/
 """
