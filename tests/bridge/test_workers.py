@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import answer, feed, scaled
+from programs import OF, answer, feed, scaled
 from stand_in_build import environment
 
 from orion_ane.ane.targets import TARGETS
@@ -24,6 +24,7 @@ from orion_ane.runtime.backends.neural_engine import folders
 from orion_ane.runtime.backends.neural_engine.backend import NeuralEngine
 from orion_ane.runtime.backends.neural_engine.machine import probe_file
 from orion_ane.runtime.chain import Call, Lanes, Rescaled
+from orion_ane.types import DType, TensorType
 
 
 @pytest.fixture(autouse=True)
@@ -351,6 +352,29 @@ def test_a_chain_lays_lanes_and_scales_between_programs(shared):
         out = chain.run(programs, given, changed=(), numbers=numbers)["out"]
         np.testing.assert_array_equal(out, answer(3, {"x": mean, "shift": kept}))
         kept[..., 9:12] = once[..., 5:8]  # in the worker alone: the run after this one reads it
+
+
+def test_a_value_is_moved_where_the_next_program_has_a_larger_surface_for_it(shared, monkeypatch):
+    wide = TensorType(DType.FP16, (1, 16, 1, 128))
+    with monkeypatch.context() as patch:
+        patch.setattr("programs.OF", wide)
+        whole = scaled(3)
+    sides = ([replace(port, logical=OF) for port in side] for side in (whole.inputs, whole.outputs))
+    inputs, outputs = map(tuple, sides)
+    programs = [shared.compile(scaled(2))]
+    programs += [shared.compile(replace(whole, inputs=inputs, outputs=outputs)), programs[0]]
+    fed = feed()
+    links = [
+        Call(0, read("x"), {"y": "once"}),
+        Call(1, read("once"), {"y": "twice"}),
+        Call(2, read("twice"), {"y": "thrice"}),
+    ]
+    chain = shared.chain([made.program for made in programs], links, ["twice", "thrice"])
+    twice = answer(3, {**fed, "x": answer(2, fed)})
+    for _ in range(2):
+        found = chain.run(programs, fed)
+        np.testing.assert_array_equal(found["twice"], twice)
+        np.testing.assert_array_equal(found["thrice"], answer(2, {**fed, "x": twice}))
 
 
 def test_a_chain_that_is_given_up_gives_back_its_surfaces(shared):
