@@ -180,11 +180,14 @@ def test_an_interrupted_run_saves_what_it_has_learnt_C09(tmp_path, tales):
     words = options(toy_llama(tmp_path / "model"), tales, 100000)
     words += ["--checkpoint-dir", tmp_path / "run", "--json", "--threads", "1"]
     command = [sys.executable, "-m", "orion_ane", "train", *map(str, words)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True) as process:
         lines = [process.stdout.readline() for _ in range(3)]
         process.send_signal(signal.SIGINT)
         lines += process.stdout.read().splitlines()
+        said = process.stderr.read()
         assert process.wait() == 130
     *_, last, summary = map(json.loads, lines)
     assert summary["ended"] == "interrupted"
+    assert f"ended by interruption after step {last['step']}" in said
     assert Checkpoints(tmp_path / "run").newest().state.step == last["step"] == summary["step"]

@@ -23,6 +23,7 @@ EXAMPLE = """Examples:
 
   orion train --from-scratch config.json --model gpt2 --data tales.txt --steps 1000 --export new/
 """
+_ENDS = {"interrupted": "interruption", "time": "--max-minutes"}
 PAUSE_S = 1.0  # between lines for people
 FILE = click.Path(path_type=Path)
 
@@ -152,6 +153,11 @@ def _say_result(result: Result, config: TrainConfig, *, as_json: bool) -> None:
     if result.eval_loss is not None:
         perplexity = result.summary["eval_perplexity"]
         say(f"held out: loss {result.eval_loss:.4f}, perplexity {perplexity:.3f}")
+    if result.ended != "steps":
+        where = f"after step {result.summary['step']}" if result.steps else "before the first step"
+        say(f"ended by {_ENDS[result.ended]} {where}")
+    elif not result.steps:
+        say(f"nothing to do: all {config.steps} steps are taken")
     for path in (result.exported, config.plot if result.steps else None):
         if path is not None:
             say(f"written to {path}")
