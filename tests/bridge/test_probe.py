@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orion_ane.ane.numerics import NUMERICS as ARITHMETIC
 from orion_ane.ane.targets import TARGETS, target
 from orion_ane.cli.main import main
 from orion_ane.probes import PROBES, Session, document, passes, probe
@@ -57,6 +58,22 @@ def test_a_strict_device_is_found_kept_and_taken_by_auto(monkeypatch, capsys):
     device = backend("auto")
     assert (device.name, device.target.name) == ("ane (stand-in)", chosen.stem)
     device.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["m2", "m5"])
+def test_other_chips_are_found_through_a_worker_too(monkeypatch, name):
+    """All else about them the emulator shows; run with `pytest -m slow tests/bridge`."""
+    monkeypatch.setenv("STANDIN_TARGET", name)
+    findings = asked(*(one.name for one in PROBES.values() if not one.is_slow))
+    assert not any(finding.has_failed for finding in findings)
+    found = document(findings)
+    rules = dict(ARITHMETIC[found["numerics"]].switched(**found["arithmetic"]).rules())
+    wanted = dict(TARGETS[name].arithmetic.rules())
+    assert {rule: answer.value for rule, answer in rules.items()} == {
+        rule: answer.value for rule, answer in wanted.items()
+    }
+    assert found["behaviour"]["binding"] == TARGETS[name].behaviour.binding
 
 
 @pytest.mark.parametrize(
