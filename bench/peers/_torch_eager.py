@@ -1,4 +1,4 @@
-"""PyTorch as one would write it: a Llama with a cache, random weights; and single products."""
+"""PyTorch as one would write it: a Llama or a GPT-2, with a cache; and single products."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def prepare(work: dict[str, Any], dtype_name: str) -> tuple[str, Callable[[], Ra
     what = f"torch {torch.__version__} eager, {dtype}"
     if work["what"] == "products":
         return what, _products(torch, work["products"], dtype)
-    if work["config"]["family"] != "llama":
-        raise NotToBeHadError("it has a Llama only")
+    if work["config"]["family"] not in ("llama", "gpt2"):
+        raise NotToBeHadError("it has a Llama and a GPT-2 only")
     if work["what"] == "training":
+        if work["config"]["family"] != "llama":
+            raise NotToBeHadError("it trains a Llama only")
         return _training(torch, work, dtype, what)
     return what, _inference(torch, work, dtype)
 
@@ -61,7 +63,8 @@ def _products(torch: Any, sizes: dict[str, list[int]], dtype: Any) -> Callable[[
 
 
 def _inference(torch: Any, work: dict[str, Any], dtype: Any) -> Callable[[], Rates]:
-    model = _Llama(torch, work["config"], dtype)
+    made = _Llama if work["config"]["family"] == "llama" else _GPT2
+    model = made(torch, work["config"], dtype)
     ids = torch.tensor(work["ids"])
 
     @torch.inference_mode()
@@ -193,3 +196,46 @@ class _Llama:
     def _turned(self, x: Any) -> Any:
         half = x.shape[-1] // 2
         return self.torch.cat((-x[..., half:], x[..., :half]), -1)
+
+
+class _GPT2:
+    def __init__(self, torch: Any, shape: dict[str, Any], dtype: Any) -> None:
+        self.torch, self.shape, self.dtype = torch, shape, dtype
+        c, f = shape["dim"], shape["hidden"]
+
+        def draw(*size: int) -> Any:
+            return (torch.randn(*size) * 0.02).to(dtype)
+
+        self.words, self.places = draw(shape["vocab"], c), draw(shape["context"], c)
+        self.layers = [
+            {
+                "g1": draw(c), "b1": draw(c), "wqkv": draw(3 * c, c), "bqkv": draw(3 * c),
+                "wo": draw(c, c), "bo": draw(c), "g2": draw(c), "b2": draw(c),
+                "w1": draw(f, c), "bf": draw(f), "w2": draw(c, f), "bp": draw(c),
+            }
+            for _ in range(shape["layers"])
+        ]  # fmt: skip
+        self.g, self.b = draw(c), draw(c)
+
+    def cache(self, room: int) -> list[tuple[Any, Any]]:
+        """Keys and values of each layer, room for that many positions."""
+        heads = self.shape["heads"]
+        size, new = (heads, room, self.shape["dim"] // heads), self.torch.zeros
+        return [(new(size, dtype=self.dtype), new(size, dtype=self.dtype)) for _ in self.layers]
+
+    def run(self, ids: Any, at: int, cache: list[tuple[Any, Any]]) -> Any:
+        """The logits after the last of the ids, which stand at position `at` and on."""
+        functional, n, c = self.torch.nn.functional, len(ids), (self.shape["dim"],)
+        linear, norm = functional.linear, functional.layer_norm
+        x = self.words[ids] + self.places[at : at + n]
+        for w, (keys, values) in zip(self.layers, cache, strict=True):
+            h = linear(norm(x, c, w["g1"], w["b1"]), w["wqkv"], w["bqkv"])
+            q, k, v = h.view(n, 3, self.shape["heads"], -1).permute(1, 2, 0, 3)
+            keys[:, at : at + n], values[:, at : at + n] = k, v
+            y = functional.scaled_dot_product_attention(
+                q[None], keys[None, :, : at + n], values[None, :, : at + n], is_causal=n > 1
+            )
+            x = x + linear(y[0].transpose(0, 1).reshape(n, -1), w["wo"], w["bo"])
+            h = linear(norm(x, c, w["g2"], w["b2"]), w["w1"], w["bf"])
+            x = x + linear(functional.gelu(h, approximate="tanh"), w["w2"], w["bp"])
+        return linear(norm(x[-1:], c, self.g, self.b), self.words)
