@@ -176,14 +176,18 @@ def test_reload_on_a_device_that_keeps_its_weights_is_refused(tmp_path, tales, c
     assert "take --updates donor" in said
 
 
-def test_an_interrupted_run_saves_what_it_has_learnt_C09(tmp_path, tales):
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_saves_what_it_has_learnt_C09(asked, tmp_path, tales):
     words = options(toy_llama(tmp_path / "model"), tales, 100000)
-    words += ["--checkpoint-dir", tmp_path / "run", "--json", "--threads", "1"]
+    words += ["--checkpoint-dir", tmp_path / "run", "--export", tmp_path / "out"]
+    words += ["--json", "--threads", "1"]
     command = [sys.executable, "-m", "orion_ane", "train", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **pipes, text=True) as process:
         lines = [process.stdout.readline() for _ in range(3)]
-        process.send_signal(signal.SIGINT)
+        process.send_signal(asked)
+        if asked == signal.SIGTERM:  # as `timeout` sends it, to the command and to its group
+            process.send_signal(asked)
         lines += process.stdout.read().splitlines()
         said = process.stderr.read()
         assert process.wait() == 130
@@ -191,3 +195,4 @@ def test_an_interrupted_run_saves_what_it_has_learnt_C09(tmp_path, tales):
     assert summary["ended"] == "interrupted"
     assert f"ended by interruption after step {last['step']}" in said
     assert Checkpoints(tmp_path / "run").newest().state.step == last["step"] == summary["step"]
+    assert load_checkpoint(tmp_path / "out").config.vocab == VOCAB

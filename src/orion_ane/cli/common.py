@@ -79,24 +79,28 @@ def show(text: str, *, end: str = "\n") -> None:
 
 
 @contextmanager
-def graceful_interrupt(*, patient: bool = False) -> Iterator[threading.Event]:
+def graceful_interrupt(
+    *, patient: bool = False, heeds_term: bool = False
+) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets, to keep work in hand; the second ends at once.
 
     Args:
-        patient: later ones change nothing, and SIGTERM asks likewise: a launcher of several
-            processes passes Ctrl-C on to each of them, so that it comes twice.
+        patient: later ones change nothing: a launcher of several processes passes Ctrl-C on to
+            each of them, so that it comes twice.
+        heeds_term: SIGTERM asks likewise, however often it comes: `timeout` sends it to a command
+            and then to its group, and whoever cannot wait has SIGKILL.
     """
     event = threading.Event()
 
-    def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
+    def ask_to_stop(name: int, _frame: FrameType | None) -> None:
         event.set()
-        if not patient:
+        if name == signal.SIGINT and not patient:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     if threading.current_thread() is not threading.main_thread():
         yield event
         return
-    heard = (signal.SIGINT, signal.SIGTERM) if patient else (signal.SIGINT,)
+    heard = (signal.SIGINT, signal.SIGTERM) if heeds_term else (signal.SIGINT,)
     before = {name: signal.signal(name, ask_to_stop) for name in heard}
     try:
         yield event

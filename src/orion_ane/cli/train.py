@@ -128,8 +128,8 @@ FILE = click.Path(path_type=Path)
 def train(*, as_json: bool, **asked: Any) -> int:
     """Train a model further on text, or a new one.
 
-    With --json each step is a line on standard output, the last one of type summary.  Ctrl-C ends
-    with the step in hand, and saves.
+    With --json each step is a line on standard output, the last one of type summary.  Ctrl-C
+    or SIGTERM ends with the step in hand, saves and exports, with exit status 130.
     """
     return run(TrainConfig(**asked), as_json=as_json)
 
@@ -139,7 +139,7 @@ def run(config: TrainConfig, *, as_json: bool) -> int:
     rank, size = place()
     with (
         _progress(config, as_json=as_json, is_first=not rank) as progress,
-        graceful_interrupt(patient=size > 1) as interrupted,
+        graceful_interrupt(patient=size > 1, heeds_term=True) as interrupted,
     ):
         result = Trainer(config).train(
             on_step=progress.step, on_note=progress.note, stopped=interrupted.is_set
