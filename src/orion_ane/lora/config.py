@@ -95,6 +95,13 @@ class AdapterConfig:
         return False
 
 
+def made_for(base: str) -> str:
+    """The way out where an adapter does not fit, by what its config says of its model."""
+    if not base:
+        return "was it made for another model? its config names none"
+    return f"its config says that it was made for {base}: give that model, or another adapter"
+
+
 def read_config(path: Path, document: Mapping[str, object]) -> tuple[AdapterConfig, list[str]]:
     """PEFT's adapter_config.json, and what people should know of it.
 

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 from orion_ane.artefacts.atomic import folder_beside, write_file
 from orion_ane.errors import CheckpointError
 from orion_ane.lora.adapter import Adapter, LowRank, selected
-from orion_ane.lora.config import read_config, written
+from orion_ane.lora.config import AdapterConfig, made_for, read_config, written
 from orion_ane.lora.mlx import is_mlx, read_mlx
 from orion_ane.lora.modules import HEAD, Module, modules_of, table_path
 from orion_ane.models.config import GPT2Config, ModelConfig
@@ -64,12 +64,12 @@ def load_adapter(path: str | Path, model: ModelConfig) -> Adapter:
             )
         raise CheckpointError(str(folder), f"{WEIGHTS} is missing")
     modules = modules_of(model)
-    pairs, whole = _sorted(file, open_safetensors(file).tensors, modules, model)
-    tables = _tables(file, whole, model, config.saved)
+    pairs, whole = _sorted(file, open_safetensors(file).tensors, modules, model, config.base)
+    tables = _tables(file, whole, model, config)
     if not pairs and not tables:
-        raise _nothing_fits(file, [], modules)
+        raise _nothing_fits(file, [], modules, config.base)
     named = set(selected(modules, config)) if pairs else set[str]()
-    _want_all(file, pairs, named, modules)
+    _want_all(file, pairs, named, modules, config.base)
     matrices = {}
     for name, sides in pairs.items():
         a, b = (_numbers(file, name, sides[side]) for side in "AB")
@@ -110,7 +110,11 @@ def renamed(adapter: Adapter, base: str) -> Adapter:
 
 
 def _sorted(
-    path: Path, stored: Mapping[str, Stored], modules: Mapping[str, Module], model: ModelConfig
+    path: Path,
+    stored: Mapping[str, Stored],
+    modules: Mapping[str, Module],
+    model: ModelConfig,
+    base: str,
 ) -> tuple[dict[str, dict[str, Stored]], dict[str, Stored]]:
     """The matrices by linear and side, and the tables that come whole."""
     pairs: dict[str, dict[str, Stored]] = {}
@@ -127,13 +131,15 @@ def _sorted(
         else:
             left.append(full)
     if left and not pairs:
-        raise _nothing_fits(path, left, modules)
+        raise _nothing_fits(path, left, modules, base)
+    _want_fit(path, pairs, modules, base)
     if left:
         raise CheckpointError(
             str(path),
             "tensors that fit no linear of this model",
             got=listed(left),
             want=_examples(modules),
+            hint=made_for(base),
         )
     if half := [name for name, sides in pairs.items() if len(sides) < 2]:
         raise CheckpointError(str(path), "A or B alone", got=listed(half))
@@ -146,15 +152,36 @@ def _once(path: Path, full: str, to: dict[str, Stored], name: str, tensor: Store
     to[name] = tensor
 
 
+def _want_fit(
+    path: Path,
+    pairs: Mapping[str, Mapping[str, Stored]],
+    modules: Mapping[str, Module],
+    base: str,
+) -> None:
+    """What matrices read and write is what linears of this model do, whatever their rank."""
+    for name, sides in pairs.items():
+        for side, tensor in sides.items():
+            axis, size = (1, modules[name].columns) if side == "A" else (0, modules[name].rows)
+            if len(tensor.shape) == 2 and tensor.shape[axis] != size:
+                want = [tensor.shape[0], size] if axis else [size, tensor.shape[1]]
+                raise CheckpointError(
+                    str(path),
+                    "made for a model of another shape",
+                    got=f"{name}.lora_{side} {list(tensor.shape)}",
+                    want=want,
+                    hint=made_for(base),
+                )
+
+
 def _nothing_fits(
-    path: Path, left: Iterable[str], modules: Mapping[str, Module]
+    path: Path, left: Iterable[str], modules: Mapping[str, Module], base: str
 ) -> CheckpointError:
     return CheckpointError(
         str(path),
         "no matrix of it fits this model",
         got=listed(list(left)) or "no tensor",
         want=_examples(modules),
-        hint="was it made for another model?",
+        hint=made_for(base),
     )
 
 
@@ -164,11 +191,17 @@ def _examples(modules: Mapping[str, Module]) -> str:
 
 
 def _want_all(
-    path: Path, pairs: Mapping[str, object], want: set[str], modules: Mapping[str, Module]
+    path: Path,
+    pairs: Mapping[str, object],
+    want: set[str],
+    modules: Mapping[str, Module],
+    base: str,
 ) -> None:
     """The linears in the file are those that the config names."""
     if missing := [name for name in modules if name in want and name not in pairs]:
-        raise CheckpointError(str(path), "matrices are missing", want=listed(missing))
+        raise CheckpointError(
+            str(path), "matrices are missing", want=listed(missing), hint=made_for(base)
+        )
     if extra := [name for name in pairs if name not in want]:
         raise CheckpointError(str(path), f"matrices that {CONFIG} does not name", got=listed(extra))
 
@@ -185,12 +218,12 @@ def _want_shapes(path: Path, module: Module, a: Array, b: Array, rank: int) -> N
 
 
 def _tables(
-    path: Path, whole: Mapping[str, Stored], model: ModelConfig, saved: Iterable[str]
+    path: Path, whole: Mapping[str, Stored], model: ModelConfig, config: AdapterConfig
 ) -> dict[str, Array]:
     """The tables that come whole: `lm_head` and `embed`."""
     names = {HEAD: HEAD, table_path(model): "embed"}
     asked: dict[str, str] = {}
-    for one in saved:
+    for one in config.saved:
         found = next((n for n in names if n == one or n.endswith(f".{one}")), None)
         if found is None:
             want = "the head or the token vectors"
@@ -213,7 +246,11 @@ def _tables(
         if array.shape != (model.vocab, model.dim):
             want = f"[{model.vocab}, {model.dim}]"
             raise CheckpointError(
-                str(path), f"{name} has another shape", got=list(array.shape), want=want
+                str(path),
+                f"{name} has another shape",
+                got=list(array.shape),
+                want=want,
+                hint=made_for(config.base),
             )
         tables[table] = array
     return tables

@@ -10,6 +10,7 @@ import numpy as np
 
 from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.lora.adapter import Adapter, LowRank, of_matrices
+from orion_ane.lora.config import made_for
 from orion_ane.lora.modules import modules_of
 from orion_ane.models.config import ModelConfig
 from orion_ane.models.weights.fields import Fields, listed
@@ -48,7 +49,7 @@ def read_mlx(folder: Path, document: Mapping[str, object], model: ModelConfig) -
     path = folder / FILE
     if not path.is_file():
         raise CheckpointError(str(folder), f"{FILE} is missing")
-    modules = modules_of(model)
+    modules, hint = modules_of(model), made_for(str(document.get("model") or ""))
     pairs: dict[str, dict[str, Array]] = {}
     left = []
     for name, stored in open_safetensors(path).tensors.items():
@@ -64,6 +65,7 @@ def read_mlx(folder: Path, document: Mapping[str, object], model: ModelConfig) -
             "tensors that fit no linear of this model",
             got=listed(left) or "none",
             want=f"names such as {names}",
+            hint=hint,
         )
     matrices = {}
     for name, sides in pairs.items():
@@ -81,7 +83,7 @@ def read_mlx(folder: Path, document: Mapping[str, object], model: ModelConfig) -
         ):
             got = {side: list(array.shape) for side, array in sides.items()}
             want = f"a [{module.columns}, r], b [r, {module.rows}]"
-            raise CheckpointError(str(path), f"{name} does not fit", got=got, want=want)
+            raise CheckpointError(str(path), f"{name} does not fit", got=got, want=want, hint=hint)
         matrices[name] = LowRank(a, b, scale)
     made = of_matrices(model, matrices)
     return Adapter(made.config, model, matrices, {}, str(folder), ("an adapter of mlx-lm",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,6 +149,29 @@ def test_weights_and_config_name_the_same_linears(tmp_path, rng):
         load_adapter(folder, LLAMA)
     with pytest.raises(CheckpointError, match="another shape"):
         load_adapter(written(tmp_path / "rank", adapter, r=3), LLAMA)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"dim": 32, "head_dim": 8, "layers": 6},
+            r"shape: got model\.layers\.0\.self_attn\.q_proj\.lora_A \[2, 16\], want \[2, 32\]",
+        ),
+        ({"head_dim": 8, "layers": 3}, r"lora_B \[16, 2\], want \[32, 2\]"),
+        ({"layers": 6}, r"missing: want model\.layers\.4\.self_attn\.q_proj"),
+        ({"layers": 3}, r"no linear of this model: got base_model\.model\.model\.layers\.3\."),
+    ],
+)
+def test_an_adapter_for_another_model_names_that_model(changes, words, tmp_path, rng):
+    adapter = filled(LLAMA, AdapterConfig(2, 2, ("q_proj", "v_proj"), base="tales-15m"), rng)
+    folder = written(tmp_path / "a", adapter)
+    with pytest.raises(CheckpointError, match=words) as refused:
+        load_adapter(folder, replace(LLAMA, **changes))
+    assert "hint: its config says that it was made for tales-15m" in str(refused.value)
+    with pytest.raises(CheckpointError, match="no matrix of it fits") as refused:
+        load_adapter(folder, GPT2)
+    assert "made for tales-15m" in str(refused.value)
 
 
 def test_damaged_numbers_are_refused(tmp_path, rng):
