@@ -45,6 +45,11 @@ class KVCache:
         """The positions that there is room for."""
         return self._all.shape[2]
 
+    @property
+    def nbytes(self) -> int:
+        """What is kept, in bytes: what the next token reads."""
+        return self._all[..., : self.length].nbytes
+
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` positions, keeping what is there."""
         if capacity <= self.capacity:

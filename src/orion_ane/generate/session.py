@@ -31,6 +31,7 @@ class Session:
     Attributes:
         evaluations: programs run so far.
         weight_bytes: bytes of weights those runs read.
+        cache_bytes: bytes of keys and values of earlier runs that they read.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Session:
         self._last_head: Head | None = None
         self.evaluations = 0
         self.weight_bytes = 0
+        self.cache_bytes = 0
 
     @property
     def length(self) -> int:
@@ -124,6 +126,7 @@ class Session:
                 chained.close()
             self._chains.clear()
         bucket.fill(ids, self.length)
+        self.cache_bytes += self._cache.nbytes
         device = programs.chains
         if device is not None:
             found = self._chained(device, bucket, count, heads)

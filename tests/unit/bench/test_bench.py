@@ -145,6 +145,8 @@ def test_inference_is_measured_beside_memory_and_peers(tmp_path, peer, small, ca
     rows = {row["name"]: row for row in document["rows"]}
     assert document["peers"] == {"fake": "fake 1"}
     assert list(rows)[:2] == ["decode, over fake", "decode, share of read bandwidth"]
+    read, weights = (rows[f"decode: weights{more} read"] for more in (", keys and values", ""))
+    assert read["median"] > weights["median"] > 0
     assert {"prefill", "decode", "decode, fake", "read bandwidth"} < set(rows)
     assert rows["decode"]["runs"] == 2
 

@@ -67,6 +67,18 @@ def test_layers_may_be_spread_over_programs(checkpoint):
     assert one.weight_bytes == split.weight_bytes
 
 
+def test_a_run_reads_the_keys_and_values_before_it(checkpoint):
+    made = programs(checkpoint)
+    session = Session(made)
+    session.append(ids_of(3))
+    assert session.cache_bytes == 0
+    session.append(ids_of(2))
+    session.append(ids_of(1))
+    size = made.precision.compute.numpy.itemsize
+    numbers = 2 * checkpoint.config.layers * made.decoder.kv_channels
+    assert session.cache_bytes == (3 + 5) * numbers * size
+
+
 def test_the_programs_of_some_layers_share_one_buffer_whatever_the_bucket(checkpoint):
     made = programs(checkpoint)
     kernels = [made.body(made.slices[0], lanes, 64) for lanes in (1, 32)]
