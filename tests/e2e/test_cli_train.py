@@ -140,7 +140,10 @@ def test_what_cannot_be_resumed_is_refused(tmp_path, tales, capsys):
     _, said = trained(capsys, *words, *folder, code=2)
     assert "holds the checkpoints of a run\n  hint: give --resume" in said
     _, said = trained(capsys, *words, "--batch", 3, *folder, "--resume", code=2)
-    assert "has other settings: got batch 2, not 3" in said
+    assert f"--batch 3: the run in {folder[1]} began with --batch 2\n" in said
+    _, said = trained(capsys, *words, "--steps", 12, *folder, "--resume", code=2)
+    assert f"--steps 12: the run in {folder[1]} began with --steps 1\n" in said
+    assert "another folder; only a run that began with --schedule constant takes other" in said
     tales.write_text("something else " * 100)
     _, said = trained(capsys, *words, *folder, "--resume", code=2)
     assert "data: not those of the checkpoint" in said

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,19 @@ KINDS = ("master", "mean", "square")
 MAX_DOCUMENT = 1 << 26
 NAME = re.compile(r"step-(\d{8,})")
 HALF = re.compile(r"\.step-\d{8,}\..*")  # being written, replaced, or thrown away
+OPTIONS = {
+    "schedule.lr": "--lr",
+    "schedule.steps": "--steps",
+    "schedule.warmup": "--warmup",
+    "schedule.shape": "--schedule",
+    "rule.weight_decay": "--weight-decay",
+    "clip": "--clip",
+    "seq": "--seq",
+    "batch": "--batch",
+    "grad_accum": "--grad-accum",
+}
+"""What the command calls a setting."""
+ANOTHER = "give what it began with, or another folder"
 
 Kind = TypeVar("Kind")
 
@@ -95,15 +108,32 @@ class Saved:
             ConfigError: naming everything that differs.
         """
         told = {"tied": True, **self.config}  # which GPT-2's did not say while it always was
-        for what, got, want in (
-            ("model", told, _plain(asdict(config))),
-            ("settings", self.settings, _plain(dict(settings))),
-        ):
-            if differing := list(_differences(got, want)):
-                hint = "start another run in another folder, or give what it began with"
-                raise ConfigError(
-                    str(self.path), f"{run} has other {what}", got="; ".join(differing), hint=hint
-                )
+        if models := list(_differences(told, _plain(asdict(config)))):
+            raise ConfigError(
+                str(self.path),
+                f"{run} has another model",
+                got=", ".join(f"{at} {asked}" for at, _, asked in models),
+                want=", ".join(f"{at} {began}" for at, began, _ in models),
+                hint=ANOTHER,
+            )
+        if differing := list(_differences(self.settings, _plain(dict(settings)))):
+            self._refuse(differing)
+
+    def _refuse(self, differing: list[tuple[str, Any, Any]]) -> NoReturn:
+        """Say which settings differ, as the command has them.
+
+        Raises:
+            ConfigError: always.
+        """
+        # A constant rate does not ask how many steps there are.
+        differing = [one for one in differing if one[0] != "schedule.steps" or None not in one]
+        asked = ", ".join(_option(at, want) for at, _, want in differing)
+        began = ", ".join(_option(at, got) for at, got, _ in differing)
+        hint = ANOTHER
+        if [at for at, *_ in differing] == ["schedule.steps"]:
+            hint += "; only a run that began with --schedule constant takes other --steps"
+        where = self.path.parent
+        raise ConfigError(asked, f"the run in {where} began with {began}", hint=hint)
 
 
 class Checkpoints:
@@ -328,11 +358,18 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _differences(got: Any, want: Any, at: str = "") -> Iterator[str]:
-    """What differs between two documents, each by its path."""
+def _differences(got: Any, want: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """What differs between two documents: its path, and what either has."""
     if isinstance(got, dict) and isinstance(want, dict):
         for name in dict.fromkeys((*want, *got)):
             inner = f"{at}.{name}" if at else name
             yield from _differences(got.get(name), want.get(name), inner)
     elif got != want:
-        yield f"{at} {got}, not {want}"
+        yield at, got, want
+
+
+def _option(at: str, value: Any) -> str:
+    """A setting as the command has it, or by its path where no option is it alone."""
+    if value is None:
+        value = {"clip": 0, "learns": "the whole model"}.get(at)
+    return f"{OPTIONS.get(at, at)} {value}"

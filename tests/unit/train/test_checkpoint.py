@@ -175,11 +175,34 @@ def test_another_model_or_other_settings_are_named(tmp_path):
     wider = LlamaConfig(**{**sizes(), "dim": 8, "rope": checkpoint_rope()})
     with pytest.raises(ConfigError) as caught:
         saved.want("this run", wider, {"lr": 0.1})
-    assert "this run has other model: got dim 4, not 8; rope.theta 10000.0, not 500.0" in str(
-        caught.value
-    )
-    with pytest.raises(ConfigError, match=r"other settings: got lr 0\.1, not 0\.2"):
+    words = "this run has another model: got dim 8, rope.theta 500.0, want dim 4, rope.theta 10000"
+    assert words in str(caught.value)
+    with pytest.raises(ConfigError, match=r"lr 0\.2: the run in .* began with lr 0\.1\n"):
         saved.want("this run", CONFIG, {"lr": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("began", "asked", "words"),
+    [
+        ({"clip": 1.0}, {"clip": None}, "--clip 0: the run in {} began with --clip 1.0\n"),
+        (
+            {"learns": "an adapter"},
+            {},
+            "learns the whole model: the run in {} began with learns an",
+        ),
+        (
+            {"schedule": {"shape": "constant", "lr": 0.1}},
+            {"schedule": {"shape": "cosine", "lr": 0.2, "steps": 9}},
+            "--schedule cosine, --lr 0.2: the run in {} began with --schedule constant, --lr 0.1\n",
+        ),
+    ],
+)
+def test_other_settings_are_named_as_options(began, asked, words, tmp_path):
+    saved = load(Checkpoints(tmp_path).save(checkpoint.Run(CONFIG, run_at(1).state, began)))
+    with pytest.raises(ConfigError) as caught:
+        saved.want("this run", CONFIG, asked)
+    assert words.format(tmp_path) in str(caught.value)
+    assert "only a run" not in str(caught.value)
 
 
 def sizes():
