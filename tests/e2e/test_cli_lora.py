@@ -116,3 +116,10 @@ def test_an_adapter_is_put_where_nothing_is(tmp_path, capsys):
     for taken in (tmp_path / "fused", model):
         assert "there" in ran(capsys, *words, taken, code=2)[1]
     assert (model / "model.safetensors").read_bytes() == before
+
+
+def test_an_adapter_is_not_written_to_a_file(tmp_path, rows, capsys):
+    words = ["--model", toy_llama(tmp_path / "model"), "--data", rows, "--steps", "1"]
+    _, said = ran(capsys, "lora", "train", *words, "--export", tmp_path / "ad.bin", code=2)
+    assert f"--export: not a folder, as an adapter is: got {tmp_path / 'ad.bin'}" in said
+    assert not (tmp_path / "ad.bin").exists()

@@ -154,12 +154,12 @@ def test_what_cannot_be_resumed_is_refused(tmp_path, tales, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--seq", "65"], "seq: does not fit the model"),
+        (["--seq", "65"], "--seq: does not fit the model: got 65, want 1 to the context of 64\n"),
         (["--steps", "0"], "steps: nothing to train"),
         (["--lr", "nan"], "lr: no such rate"),
         (["--data", "missing.txt"], "missing.txt: cannot be read"),
         (["--target", "m1"], "--target: not with device cpu"),
-        (["--seq", "5000"], "too short for one sequence"),
+        (["--seq", "5000", "--data", "missing.txt"], "--seq: does not fit the model"),
         (["--grad-accum", "0"], "grad_accum: out of range"),
         (["--warmup", "9"], "warmup: out of range"),
     ],
@@ -169,6 +169,21 @@ def test_bad_use_is_one_message(words, message, tmp_path, tales, capsys):
     assert message in said
     assert said.count("orion: ") == 1
     assert "Traceback" not in said
+
+
+def test_a_text_that_is_too_short_says_what_would_do(tmp_path, tales, capsys):
+    tales.write_text("once")
+    _, said = trained(capsys, *options(toy_llama(tmp_path / "model"), tales), code=2)
+    assert "too short for one sequence" in said
+    assert "want at least 17 for --seq 16\n  hint: give more text, or --seq " in said
+
+
+def test_the_device_that_auto_takes_is_said(tmp_path, tales, capsys):
+    words = options(toy_llama(tmp_path / "model"), tales, 1)
+    _, said = trained(capsys, *words)
+    assert "(auto)" not in said
+    (line, _), said = trained(capsys, *words[:-1], "auto")
+    assert said.startswith(f"note: device: {line['device']} (auto)\n")
 
 
 def test_reload_on_a_device_that_keeps_its_weights_is_refused(tmp_path, tales, capsys):

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from orion_ane.cli.train import _progress
+from orion_ane.cli.train import Lines, _progress
 from orion_ane.train.config import TrainConfig
 
 LINE = {"loss": 2.5, "grad_norm": 1.0, "lr": 1e-3, "tokens_per_s": 512.0}
@@ -49,6 +49,20 @@ def test_what_is_no_terminal_gets_lines_and_no_bar(monkeypatch):
     assert "\x1b" not in said
     assert said.splitlines()[-1].startswith("step 4/4: loss 2.5000, norm 1.000")
     assert said.endswith(", 0 s left\n")
+
+
+def test_the_first_step_says_nothing_of_the_speed_of_others(monkeypatch):
+    """Loops are compiled in it."""
+    screen, seconds = Screen(is_terminal=False), iter((100.0, 102.0, 104.0))
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
+    lines = Lines(9)
+    for step in (3, 4, 5):
+        lines.step({**LINE, "step": step})
+    first, second, third = screen.getvalue().splitlines()
+    assert first == "step 3/9: loss 2.5000, norm 1.000, lr 1.00e-03"
+    assert second.endswith("512 tokens/s, 10 s left")
+    assert third.endswith("512 tokens/s, 8 s left")
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

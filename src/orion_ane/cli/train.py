@@ -201,22 +201,26 @@ class Lines:
     """A line for people now and then, where nothing can be written over."""
 
     def __init__(self, steps: int) -> None:
-        self._steps, self._told, self._started = steps, 0.0, time.monotonic()
-        self._first = 0
+        self._steps, self._told = steps, 0.0
+        self._first: tuple[int, float] | None = None  # and when it was done
 
     def step(self, line: Mapping[str, Any]) -> None:
-        """Say how it goes, at most once a second, and at the end."""
+        """Say how it goes, at most once a second, and at the end.
+
+        The first step, in which loops are compiled, tells nothing of how long others take.
+        """
         now, step = time.monotonic(), line["step"]
-        self._first = self._first or step
+        is_first = self._first is None
+        first, since = self._first = self._first or (step, now)
         if now - self._told >= PAUSE_S or step == self._steps or "why_skipped" in line:
             self._told = now
-            taken = step - self._first + 1
-            left = (self._steps - step) * (now - self._started) / taken
-            say(f"step {step}/{self._steps}: {_words(line)}, {left:.0f} s left")
+            words = f"step {step}/{self._steps}: {_words(line, is_first=is_first)}"
+            if not is_first:
+                words += f", {(self._steps - step) * (now - since) / (step - first):.0f} s left"
+            say(words)
 
     def note(self, text: str) -> None:
-        """Say it; what it took to get ready is no part of a step."""
-        self._started = time.monotonic()
+        """Say it."""
         say(f"note: {text}")
 
 
@@ -226,12 +230,14 @@ class Bar:
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._bar: Any = None
+        self._first = 0
 
     def step(self, line: Mapping[str, Any]) -> None:
         """Move the bar, which counts the steps that are left, to this step's place."""
         if "why_skipped" in line:
             self.note(f"step {line['step']}: {_words(line)}")
         if self._bar is None:
+            self._first = line["step"]
             self._bar = click.progressbar(
                 length=self._steps - line["step"] + 1,
                 file=sys.stderr,
@@ -251,7 +257,10 @@ class Bar:
             self._bar.render_finish()
 
     def _beside(self, line: Mapping[str, Any] | None) -> str | None:
-        return None if line is None else f"{line['step']}/{self._steps} {_words(line)}"
+        if line is None:
+            return None
+        words = _words(line, is_first=line["step"] == self._first)
+        return f"{line['step']}/{self._steps} {words}"
 
 
 @contextmanager
@@ -271,12 +280,13 @@ def _progress(config: TrainConfig, *, as_json: bool, is_first: bool) -> Iterator
         yield Lines(config.steps)
 
 
-def _words(line: Mapping[str, Any]) -> str:
-    """A step, for people."""
+def _words(line: Mapping[str, Any], *, is_first: bool = False) -> str:
+    """A step, for people; the speed of the first is that of compilers."""
     if "why_skipped" in line:
         return f"skipped, {line['why_skipped']}"
     held_out = f" (held out {line['eval_loss']:.4f})" if "eval_loss" in line else ""
+    speed = "" if is_first else f", {line['tokens_per_s']:.0f} tokens/s"
     return (
-        f"loss {line['loss']:.4f}{held_out}, norm {line['grad_norm']:.3f}, lr {line['lr']:.2e},"
-        f" {line['tokens_per_s']:.0f} tokens/s"
+        f"loss {line['loss']:.4f}{held_out}, norm {line['grad_norm']:.3f}, lr {line['lr']:.2e}"
+        + speed
     )

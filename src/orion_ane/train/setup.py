@@ -106,11 +106,16 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     plan = Plan(config.grad_accum, config.save_every, config.max_minutes, learns=learns)
     recipe = _recipe(config)
     checkpoints, saved, notes = _checkpoints(config) if peers.is_first else (None, None, [])
+    if config.device == "auto":
+        notes.insert(0, f"device: {made.name} (auto)")
     source = _source(config)
     shape, tokenizer = source.config, document_tokenizer_of(source)
     if (out := file(config.export)) is not None:
         _want_room(out, config, shape)
     seq = config.seq if config.seq is not None else min(LONGEST, shape.context)
+    if not 1 <= seq <= shape.context:  # before texts are read, which take long
+        want = f"1 to the context of {shape.context}"
+        raise ConfigError("--seq", "does not fit the model", got=seq, want=want)
     windows = Windows(read_tokens(files(config.data), tokenizer, shape.vocab), seq)
     held_out = None
     if eval_data := files(config.eval_data):
@@ -166,6 +171,8 @@ def _want_room(out: Path, config: TrainConfig, shape: ModelConfig) -> None:
     """
     if config.adapter is None:
         want_exportable(out, shape)
+    elif out.suffix == ".bin":
+        raise ConfigError("--export", "not a folder, as an adapter is", got=str(out))
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(str(out), "is there already", hint="give another folder")
     want_writable(out.parent, "--export")
