@@ -147,6 +147,8 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
         frozen=frozen,
         dropout=decoder.dropout(config.seed) if isinstance(decoder, Adapted) else None,
     )
+    if config.adapter is not None:
+        trainer.updates.why = "adapters are inputs of programs that stay as they are"
     notes.append(f"updates: {trainer.updates.name} ({trainer.updates.why})")
     loop = Loop(trainer, batches, plan, checkpoints=checkpoints)
     return Prepared(loop, held_out, notes, source.tokenizer, frozen)

@@ -52,6 +52,7 @@ def asked(tmp_path):
 def test_an_adapter_learns_while_programs_stay_as_they_are(asked, tmp_path):
     """Case L15."""
     result = Trainer(TrainConfig(**asked, steps=12, export=tmp_path / "out")).train()
+    assert result.summary["why_updates"].startswith("adapters are inputs")
     assert result.losses[-1] < result.losses[0] - 0.3
     assert len({(line["compiles"], line["loads"], line["reloads"]) for line in result.lines}) == 1
     base = from_scratch(asked["from_scratch"], seed=0)
