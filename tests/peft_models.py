@@ -43,6 +43,12 @@ LLAMA = {
         "modules_to_save": ["lm_head", "embed_tokens"],
     },
     "head alone": {"r": 2, "target_modules": ["v_proj"], "modules_to_save": ["lm_head"]},
+    "tied tables": {
+        "r": 2,
+        "target_modules": ["v_proj"],
+        "modules_to_save": ["embed_tokens"],
+        "ensure_weight_tying": True,
+    },
 }
 GPT2 = {
     "fused": {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True},

@@ -22,6 +22,7 @@ ALIKE = 1e-4  # logits in fp32
 torch = oracle("torch")
 transformers = oracle("transformers")
 peft = oracle("peft")
+files = oracle("safetensors.torch")
 
 IDS = [5, 17, 3, 60, 42, 8, 9, 1, 33]
 CASES = [("llama", name) for name in LLAMA] + [("gpt2", name) for name in GPT2]
@@ -81,6 +82,40 @@ def test_a_fused_model_has_the_logits_of_both(pair, tmp_path):
     assert np.abs(logits_of(model.eval()) - want).max() <= ALIKE * np.abs(want).max()
     with orion_ane.load(str(tmp_path / "fused"), device="cpu", threads=1) as ours:
         assert np.abs(ours.logits(IDS) - want).max() <= ALIKE * np.abs(want).max()
+
+
+@pytest.mark.parametrize(("family", "own"), [("llama", True), ("llama", False), ("gpt2", True)])
+def test_a_head_that_theirs_keeps_beside_a_low_rank_one_is_the_models(family, own, tmp_path):
+    torch.manual_seed(7)
+    base = llama() if family == "llama" else gpt2()
+    base.save_pretrained(tmp_path / "base")
+    settings = (LLAMA if family == "llama" else GPT2)["head"]
+    model = adapted(base, settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is kept
+        model.save_pretrained(tmp_path / "adapter")
+    want = logits_of(model)
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    tensors = files.load_file(file)
+    name = "base_model.model.lm_head.base_layer.weight"
+    assert name in tensors
+    if not own:  # as a base that was not tied has it
+        hidden = model.get_base_model().model(torch.tensor([IDS])).last_hidden_state
+        want = want + (hidden[0] @ torch.ones_like(tensors[name]).T).detach().numpy()
+        tensors[name] = tensors[name] + 1
+        files.save_file(tensors, file)
+    with orion_ane.load(str(tmp_path / "base"), device="cpu", threads=1) as found:
+        alone = found.logits(IDS)
+        found.set_adapter(found.load_adapter(tmp_path / "adapter"))
+        assert np.abs(found.logits(IDS) - want).max() <= ALIKE * np.abs(want).max()
+        assert any("head whole" in note for note in found.notes) is not own
+        if own:  # so that it can be summed with others
+            assert (found.logits(IDS, adapter={"adapter": 0.0}) == alone).all()
+    adapter = load_adapter(tmp_path / "adapter", load_checkpoint(tmp_path / "base").config)
+    save_adapter(tmp_path / "ours", adapter)
+    ours = files.load_file(tmp_path / "ours" / "adapter_model.safetensors")
+    assert ours.keys() == tensors.keys()
+    assert all(torch.equal(ours[key], tensor) for key, tensor in tensors.items())
 
 
 def test_a_config_that_it_cannot_honour_is_refused_by_name(tmp_path):

@@ -143,6 +143,9 @@ class Wardrobe:
             self._layout = Layout(self.decoder)
         parts = adapter.parts()
         head = self._head(name, adapter)
+        if head is not None and head.file.digest == self._head_file.digest:  # the model's
+            others = {key: one for key, one in adapter.tables.items() if key != HEAD}
+            adapter, head = replace(adapter, tables=others), None
         if head is not None:
             notes.append(f"adapter {name} brings its head whole: a program of its own reads it")
         in_head = parts.get(HEAD)

@@ -29,7 +29,7 @@ WEIGHTS = "adapter_model.safetensors"
 PICKLE = "adapter_model.bin"
 BEFORE = "base_model.model."
 KEY = re.compile(r"(?P<path>.+)\.lora_(?P<side>[AB])(\.[^.]+)?\.weight")
-WHOLE = re.compile(r"(?P<path>.+?)(\.modules_to_save(\.[^.]+)?)?\.weight")
+WHOLE = re.compile(r"(?P<path>.+?)(\.base_layer|\.modules_to_save(\.[^.]+)?)?\.weight")
 """Names with that of the adapter, which PEFT has in memory, are read too, and without `BEFORE`."""
 NOT_OURS = {
     "lora_embedding_": "low-rank token vectors",
@@ -65,7 +65,11 @@ def load_adapter(path: str | Path, model: ModelConfig) -> Adapter:
         raise CheckpointError(str(folder), f"{WEIGHTS} is missing")
     modules = modules_of(model)
     pairs, whole = _sorted(file, open_safetensors(file).tensors, modules, model, config.base)
-    tables = _tables(file, whole, model, config)
+    if document.get("ensure_weight_tying") and model.tied and config.saved and whole:
+        config = replace(config, saved=(table_path(model).rpartition(".")[2], HEAD))
+        one = next(iter(whole.values()))
+        whole = {table_path(model): one, HEAD: one} | whole
+    tables = _tables(file, whole, model, config, beside=HEAD in pairs)
     if not pairs and not tables:
         raise _nothing_fits(file, [], modules, config.base)
     named = set(selected(modules, config)) if pairs else set[str]()
@@ -100,6 +104,7 @@ def tensors_of(adapter: Adapter) -> dict[str, Array]:
         found[f"{BEFORE}{path}.lora_B.weight"] = np.ascontiguousarray(one.b)
     for name, table in adapter.tables.items():
         path = HEAD if name == HEAD else table_path(adapter.model)
+        path += ".base_layer" if path in adapter.matrices else ""
         found[f"{BEFORE}{path}.weight"] = np.ascontiguousarray(table)
     return found
 
@@ -218,9 +223,17 @@ def _want_shapes(path: Path, module: Module, a: Array, b: Array, rank: int) -> N
 
 
 def _tables(
-    path: Path, whole: Mapping[str, Stored], model: ModelConfig, config: AdapterConfig
+    path: Path,
+    whole: Mapping[str, Stored],
+    model: ModelConfig,
+    config: AdapterConfig,
+    *,
+    beside: bool,
 ) -> dict[str, Array]:
-    """The tables that come whole: `lm_head` and `embed`."""
+    """The tables that come whole: `lm_head` and `embed`.
+
+    PEFT keeps the head that a low-rank one stands beside, unasked.
+    """
     names = {HEAD: HEAD, table_path(model): "embed"}
     asked: dict[str, str] = {}
     for one in config.saved:
@@ -234,6 +247,8 @@ def _tables(
                 want=f"{want}: {', '.join(names)}",
             )
         asked[found] = names[found]
+    if beside and HEAD in whole:
+        asked[HEAD] = HEAD
     if missing := [name for name in asked if name not in whole]:
         raise CheckpointError(str(path), "modules_to_save are missing", want=listed(missing))
     if extra := [name for name in whole if name not in asked]:
