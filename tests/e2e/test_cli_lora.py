@@ -14,6 +14,7 @@ from orion_ane.cli.main import main
 from orion_ane.lora.adapter import fresh
 from orion_ane.lora.config import AdapterConfig
 from orion_ane.lora.files import load_adapter, save_adapter
+from orion_ane.models.registry import find
 from orion_ane.models.weights import load_checkpoint
 
 TOYS = [toy_llama, toy_gpt2]
@@ -123,3 +124,22 @@ def test_an_adapter_is_not_written_to_a_file(tmp_path, rows, capsys):
     _, said = ran(capsys, "lora", "train", *words, "--export", tmp_path / "ad.bin", code=2)
     assert f"--export: not a folder, as an adapter is: got {tmp_path / 'ad.bin'}" in said
     assert not (tmp_path / "ad.bin").exists()
+
+
+def test_an_adapter_of_a_model_that_nobody_named_is_refused(tmp_path, capsys):
+    config = load_checkpoint(find("orion-stories")).config
+    words = ["generate", "--prompt", "Once", "--max-tokens", "2", "--device", "cpu", "--adapter"]
+    for base, name in (("tales/tiny-15m", "other"), ("orion-stories", "same"), ("", "unsaid")):
+        settings = AdapterConfig(2, 4, ("v_proj",), base=base)
+        save_adapter(tmp_path / name, fresh(config, settings, seed=0))
+    _, said = ran(capsys, *words, tmp_path / "other", code=2)
+    assert "got made for tales/tiny-15m" in said
+    for name in ("same", "unsaid"):
+        ran(capsys, *words, tmp_path / name, "--json")
+
+
+@pytest.mark.parametrize("alpha", ["0", "nan", "inf"])
+def test_an_alpha_by_which_nothing_is_learnt_is_refused(alpha, tmp_path, rows, capsys):
+    words = ["--model", toy_llama(tmp_path / "model"), "--data", rows, "--steps", "1"]
+    _, said = ran(capsys, "lora", "train", *words, "--alpha", alpha, code=2)
+    assert "alpha: nothing would be learnt" in said

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterable
+from pathlib import Path, PurePath
 from typing import Any
 
 import click
@@ -23,6 +24,7 @@ from orion_ane.generate.model import Stored, load
 from orion_ane.generate.options import Options
 from orion_ane.generate.result import Generation, Piece
 from orion_ane.generate.watch import Seen
+from orion_ane.lora.files import base_of
 from orion_ane.models.registry import DEFAULT, available
 from orion_ane.runtime.portable import NumericsName
 from orion_ane.runtime.registry import takes
@@ -114,6 +116,8 @@ def generate(
     if model is None:
         model = DEFAULT
         say(f"model: {_carried()}")
+        if adapter is not None:
+            _want_made_for(Path(adapter), DEFAULT)
     shown = stream if stream is not None else not as_json
     chosen: dict[str, Any] = {"device": device, "weights": weights, "target": target}
     chosen |= {"numerics": numerics, "threads": threads, "download": download}
@@ -222,6 +226,18 @@ def _figures(result: Generation) -> str:
 def _place(result: Generation) -> str:
     """The device, and which it is where it is emulated."""
     return result.device if result.target is None else f"{result.device} ({result.target})"
+
+
+def _want_made_for(adapter: Path, model: str) -> None:
+    """Refuse an adapter that was made for a model which nobody named."""
+    base = base_of(adapter)
+    if PurePath(base).name not in ("", model):
+        raise ConfigError(
+            "--adapter",
+            f"not made for {model}",
+            got=f"made for {base}",
+            hint=f"give --model {base}",
+        )
 
 
 def _carried() -> str:

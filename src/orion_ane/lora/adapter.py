@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 from types import MappingProxyType
 
 import numpy as np
@@ -89,8 +90,11 @@ def fresh(model: ModelConfig, config: AdapterConfig, *, seed: int, origin: str =
     """An adapter that changes nothing yet: A is drawn by the seed, B is zeros.
 
     Raises:
-        ConfigError: no linear of the model is among the targets, or a rank above its matrix's.
+        ConfigError: no linear of the model is among the targets, or an alpha by which none learns.
     """
+    if not config.alpha or not isfinite(config.alpha):
+        want = "a finite number that is not 0: what is added is multiplied by it"
+        raise ConfigError("alpha", "nothing would be learnt", got=config.alpha, want=want)
     matrices = {}
     every = modules_of(model)
     chosen = selected(every, config)

@@ -82,6 +82,12 @@ def load_adapter(path: str | Path, model: ModelConfig) -> Adapter:
     return Adapter(config, model, matrices, tables, str(folder), tuple(notes))
 
 
+def base_of(path: Path) -> str:
+    """The model that an adapter's config names; empty where it names none."""
+    document = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
+    return str(document.get("model" if is_mlx(document) else "base_model_name_or_path") or "")
+
+
 def save_adapter(folder: str | Path, adapter: Adapter) -> None:
     """Write an adapter as PEFT reads it; it is on the disk, whole, when this returns.
 
