@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
@@ -48,8 +48,7 @@ def compiled(
         options = _OPTIONS | {"parallel": parallel, "fastmath": set(fastmath)}
         if is_part:  # Python does not call it: a part less to compile
             options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        kernel = numba.njit(function, **options)
-        _OURS.add(function)
+        kernel = _made(function, options)
         if not is_part:
             _keep(kernel, function, sources)
         return cast("F", kernel)
@@ -87,12 +86,25 @@ def native(
 
     def decorate(function: Callable[..., None]) -> Native:
         options = _OPTIONS | {"no_cpython_wrapper": True}
-        kernel = numba.njit(function, **options)
-        _OURS.add(function)
+        kernel = _made(function, options)
         _keep(kernel, function, sources)
         return Native(kernel, signature)
 
     return decorate
+
+
+def _made(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """A kernel whose compiling, reading, keeping and waiting for others' is no run's time."""
+    kernel = numba.njit(function, **options)
+    compile_it = kernel.compile
+
+    def compile_aside(signature: Any) -> Any:
+        with compiling():
+            return compile_it(signature)
+
+    kernel.compile = compile_aside
+    _OURS.add(function)
+    return kernel
 
 
 def _keep(kernel: Any, function: Callable[..., Any], sources: tuple[ModuleType, ...]) -> None:
@@ -108,11 +120,6 @@ class _Cache(FunctionCache):
         texts = (Path(str(module.__file__)).read_bytes() for module in sources)
         self._sources = hashlib.sha256(b"".join(texts)).hexdigest()
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """A kernel that was kept, or None; the time to read it is not the run's."""
-        with compiling():
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         key = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]  # likewise
         return key, self._sources
@@ -125,26 +132,14 @@ def _tell() -> None:
 
 
 class _Listener(event.Listener):
-    """Tells the user of each compilation before it begins, and takes its time."""
-
-    def __init__(self) -> None:
-        self._running = ExitStack()
-        self._depth = 0
+    """Tells the user of each compilation before it begins."""
 
     def on_start(self, event: Any) -> None:
-        if event.data["dispatcher"].py_func not in _OURS:
-            return
-        if self._depth == 0:
+        if event.data["dispatcher"].py_func in _OURS:
             _tell()
-            self._running.enter_context(compiling())
-        self._depth += 1
 
     def on_end(self, event: Any) -> None:
-        if event.data["dispatcher"].py_func not in _OURS:
-            return
-        self._depth -= 1
-        if self._depth == 0:
-            self._running.close()
+        pass
 
 
 event.register("numba:compile", _Listener())

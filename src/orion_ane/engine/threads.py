@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 from threadpoolctl import LibController, ThreadpoolController
 
+from orion_ane.engine.compiling import seconds, waited
 from orion_ane.errors import BackendError, ConfigError
 
 _RUNNING = threading.Lock()  # numba's parallel regions are not safe to enter twice
@@ -88,14 +90,23 @@ class Threads:
             for part in parts:
                 task(part)
             return
-        futures = [_pool(self.count).submit(task, part) for part in parts]
+
+        def timed(part: Part) -> tuple[int, float]:
+            before = seconds()
+            task(part)
+            return threading.get_ident(), seconds() - before
+
+        futures = [_pool(self.count).submit(timed, part) for part in parts]
+        spent: dict[int, float] = defaultdict(float)
         try:
             for future in futures:
-                future.result()
+                thread, compiling_s = future.result()
+                spent[thread] += compiling_s
         finally:  # also after Ctrl-C: what runs writes to what the next run may use
             for future in futures:
                 future.cancel()
             wait(futures)
+        waited(max(spent.values(), default=0.0))
 
     def start(self, task: Callable[[], None], count: int) -> None:
         """Run `task` in so many other threads, which end by themselves."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, get_args, o
 import numpy as np
 
 from orion_ane.ane.targets import Target
-from orion_ane.engine.compiling import clock, seconds
+from orion_ane.engine.compiling import clock, counted, seconds
 from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.generate.adapters import Chosen, Wardrobe
 from orion_ane.generate.kept import Kept
@@ -404,6 +404,7 @@ class Model:
         prepared = clock()
         checker = Checker(Session(self._reference_programs(chosen))) if request.verify else None
         reference_s = clock() - prepared
+        compile_s = prepared - started + seconds() - loops_s
         pieces = run_loop(
             prompt,
             request,
@@ -425,9 +426,9 @@ class Model:
                 nearest=watch.nearest,
             )
 
-        for piece in pieces:
+        for piece, spent in counted(pieces):
+            compile_s += spent
             if isinstance(piece, Outcome):
-                compile_s = prepared - started + seconds() - loops_s
                 yield Piece("", result=self._result(prompt, request, piece, verified(), compile_s))
             else:
                 yield piece

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -9,8 +11,9 @@ import numpy as np
 import pytest
 
 from orion_ane.engine import jit
-from orion_ane.engine.compiling import clock, seconds
+from orion_ane.engine.compiling import clock, compiling, seconds
 from orion_ane.engine.jit import _Cache, check_processor, compiled
+from orion_ane.engine.threads import Threads
 from orion_ane.errors import BackendError
 
 
@@ -100,3 +103,35 @@ def test_the_clock_of_runs_stands_still_while_a_kernel_is_compiled(
     wall, ran, spent = time.perf_counter() - wall, clock() - before, seconds() - spent
     assert spent > 0.5 * wall
     assert ran + spent == pytest.approx(wall, abs=0.05)
+
+
+def test_a_wait_for_what_another_thread_compiles_is_no_run_s_time() -> None:
+    kernel, pause = compiled()(double), 0.2
+    with ThreadPoolExecutor(1) as pool, numba.core.compiler_lock.global_compiler_lock:
+        waiting = pool.submit(_clock_over, kernel, np.float64(1))
+        time.sleep(pause)
+        before = clock()
+        time.sleep(pause)
+        assert clock() - before >= pause
+    ran, spent = waiting.result()
+    assert ran < pause
+    assert spent > pause
+
+
+def test_what_threads_compile_for_the_one_that_waits_is_its_own() -> None:
+    pause = 0.2
+
+    def slow(_: int) -> None:
+        with compiling():
+            time.sleep(pause)
+
+    ran, spent = _clock_over(Threads(2).each, slow, range(2))
+    assert ran < pause / 2
+    assert pause / 2 < spent < 3 * pause
+
+
+def _clock_over(function: Callable[..., object], *arguments: object) -> tuple[float, float]:
+    """What a call takes by the clock of runs, and what it spends beside."""
+    before, spent = clock(), seconds()
+    function(*arguments)
+    return clock() - before, seconds() - spent
