@@ -112,6 +112,20 @@ def test_the_prompt_may_come_from_stdin(capfd, gpt2, monkeypatch, tmp_path):
         assert json.loads(out)["prompt_ids"] == model.tokenizer.prompt_ids("  ab é")
 
 
+@pytest.mark.parametrize(("piped", "prompt"), [("ab\n", "ab"), ("ab\n\n", "ab\n"), ("\n", "")])
+def test_one_newline_at_the_end_of_stdin_is_no_part_of_the_prompt(
+    capfd, gpt2, monkeypatch, tmp_path, piped, prompt
+):
+    source = tmp_path / "prompt.txt"
+    source.write_text(piped)
+    with source.open() as handle:
+        monkeypatch.setattr(sys, "stdin", handle)
+        code, out, _ = orion(capfd, "--model", gpt2, "--max-tokens", "1", "--json")
+    assert code == 0
+    with orion_ane.load(gpt2, device="cpu") as model:
+        assert json.loads(out)["prompt_ids"] == model.tokenizer.prompt_ids(prompt)
+
+
 def test_a_prompt_of_the_whole_context_is_taken_and_one_more_is_refused_G01(capfd, gpt2):
     words = ["--model", gpt2, "--json", "--max-tokens", "5"]
     code, out, err = orion(capfd, *words, "--prompt", "a" * 64)
@@ -183,7 +197,7 @@ def test_a_target_file_is_a_device_of_its_own(capfd, gpt2, tmp_path):
         (["--device", "emulator", "--target", "m9"], "target: no such target: got m9, want paper"),
         (["--temperature", "-1"], "temperature: out of range"),
         (["--top-p", "2"], "top-p: out of range"),
-        (["--top-k", "0"], "top-k: out of range"),
+        (["--top-k", "-1"], "top-k: out of range"),
         (["--max-tokens", "0"], "max tokens: out of range"),
         (["--max-tokens", "many"], "'many' is not a valid integer"),
         (["--stop", ""], "stop: empty text"),
@@ -308,7 +322,7 @@ def test_a_full_disk_is_one_message(gpt2):
             text=True,
         )
     assert process.returncode == 2
-    assert "No space left" in process.stderr
+    assert "standard output: cannot be used: got No space left" in process.stderr
     assert "Traceback" not in process.stderr
 
 

@@ -13,6 +13,22 @@ from orion_ane.errors import ConfigError
 from orion_ane.mil.program import Buffer
 
 
+@contextmanager
+def naming(place: Path | str) -> Iterator[None]:
+    """Have an error of the system say where it was: of a write it does not by itself.
+
+    Raises:
+        OSError: one of the block's, with a file's name.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        why = error.strerror or str(error)
+        raise OSError(error.errno, why, str(place)) from error
+
+
 def write_file(path: Path, data: Buffer, *, flush: bool = True) -> None:
     """Write a file that must not be there.
 
@@ -20,8 +36,11 @@ def write_file(path: Path, data: Buffer, *, flush: bool = True) -> None:
         path: the file.
         data: its bytes.
         flush: whether they are on the disk when this returns; else a fall of power may lose them.
+
+    Raises:
+        OSError: it is there, or cannot be written; with its name.
     """
-    with path.open("xb") as file:
+    with naming(path), path.open("xb") as file:
         file.write(data)
         if flush:
             file.flush()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orion_ane.artefacts.atomic import naming
 from orion_ane.bench.harness import RATIO, Row, machine
 from orion_ane.errors import ConfigError, DataError
 
@@ -47,7 +48,8 @@ def save(path: Path, rows: Iterable[Row]) -> None:
     """Write a baseline, in the place of an older one."""
     text = json.dumps({"rows": [row.document() for row in rows]}, indent=2, ensure_ascii=False)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text + "\n", encoding="utf-8")
+    with naming(path):
+        beside.write_text(text + "\n", encoding="utf-8")
     beside.replace(path)
 
 

@@ -150,9 +150,7 @@ def inference(
         inference_bench.check_room(found.config, **sizes)
         many = threads or processors()
         work = inference_bench.peers_work(found.config, **sizes, origin=found.origin, threads=many)
-        say(
-            f"model: {found.origin} on {found.device}, numerics {found.numerics}, weights {weights}"
-        )
+        say(f"model: {model} on {found.device}, numerics {found.numerics}, weights {weights}")
         with started(scripts, work) as (peers, notes):
             _introduce(peers, notes)
             samples = inference_bench.measure(found, peers, **sizes, runs=runs, threads=threads)

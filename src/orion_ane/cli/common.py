@@ -76,6 +76,8 @@ def show(text: str, *, end: str = "\n") -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # also for the last flush
         raise click.exceptions.Exit(0) from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 @contextmanager

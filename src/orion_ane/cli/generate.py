@@ -62,13 +62,14 @@ EXAMPLE = """Examples:
 @click.option(
     "--prompt",
     metavar="TEXT",
-    help="What to continue (empty: from the model's first token); without it, standard input.",
+    help="What to continue (empty: from the model's first token); without it, standard "
+    "input, less one newline at its end.",
 )
 @click.option("--max-tokens", type=int, default=128, show_default=True, help="The most new tokens.")
 @click.option(
     "--temperature", type=float, default=0.0, show_default=True, help="0 takes the likeliest."
 )
-@click.option("--top-k", type=int, help="Draw from the K likeliest tokens.")
+@click.option("--top-k", type=int, help="Draw from the K likeliest tokens; 0 is off, the default.")
 @click.option(
     "--top-p", type=float, default=1.0, show_default=True, help="Draw from the likeliest share P."
 )
@@ -110,7 +111,11 @@ def generate(
         want = "--device emulator or ane"
         raise ConfigError("--target", f"not with device {device}", want=want)
     request = Options(**options)  # before weights are read in vain
-    text = read_stdin("prompt") if prompt is None else as_unicode(os.fsencode(prompt))
+    text = (
+        read_stdin("prompt").removesuffix("\n")
+        if prompt is None
+        else as_unicode(os.fsencode(prompt))
+    )
     if request.temperature == 0 and (request.top_k or request.top_p < 1):
         say("note: --top-k and --top-p do nothing at temperature 0, which takes the likeliest")
     if model is None:

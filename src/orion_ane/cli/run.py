@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from orion_ane.ane.targets import target as find_target
-from orion_ane.artefacts.atomic import folder_beside
+from orion_ane.artefacts.atomic import folder_beside, naming
 from orion_ane.artefacts.folder import read_folder
 from orion_ane.cli.common import say, show
 from orion_ane.errors import ConfigError, DataError
@@ -182,7 +182,8 @@ def _written(
                 count += 1
                 stem = f"{root}_{count}"
             taken.add(stem.lower())
-            with (made / f"{stem}.npy").open("xb") as file:
+            target = made / f"{stem}.npy"
+            with naming(target), target.open("xb") as file:
                 np.save(file, array, allow_pickle=False)
             found[name] = {
                 "shape": list(array.shape),

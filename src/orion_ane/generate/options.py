@@ -45,7 +45,7 @@ class Options:
     Attributes:
         max_tokens: the most new tokens; the context may allow fewer.
         temperature: divides the logits; 0 takes the largest.
-        top_k: keep the k most probable tokens.
+        top_k: keep the k most probable tokens; None or 0 keeps all.
         top_p: keep the fewest tokens that together reach this probability.
         seed: of this request's own generator.
         stop: texts that end the continuation, which does not hold them.

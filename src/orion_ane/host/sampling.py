@@ -16,7 +16,8 @@ class Sampling:
 
     Attributes:
         temperature: divides the logits; 0 takes the largest.
-        top_k: keep the k most probable tokens; None, or k at or over the vocabulary, keeps all.
+        top_k: keep the k most probable tokens; None, 0, or k at or over the
+            vocabulary, keeps all.
         top_p: keep the fewest tokens that together reach this probability, always the first;
             0 is greedy, 1 keeps all.
 
@@ -34,8 +35,8 @@ class Sampling:
                 "temperature", "out of range", got=self.temperature, want="at least 0"
             )
         is_count = isinstance(self.top_k, int) and not isinstance(self.top_k, bool)
-        if self.top_k is not None and not (is_count and self.top_k >= 1):
-            raise ConfigError("top-k", "out of range", got=self.top_k, want="at least 1")
+        if self.top_k is not None and not (is_count and self.top_k >= 0):
+            raise ConfigError("top-k", "out of range", got=self.top_k, want="at least 0")
         if not _is_number(self.top_p) or not 0 <= self.top_p <= 1:
             raise ConfigError("top-p", "out of range", got=self.top_p, want="0 to 1")
 
@@ -55,7 +56,7 @@ def sample(logits: Array, how: Sampling, rng: np.random.Generator) -> int:
         raise BackendError("logits", "not finite", got=f"{logits[bad]} at token {bad}")
     if how.temperature == 0 or how.top_p == 0 or how.top_k == 1:
         return int(np.argmax(logits))
-    order = np.argsort(-logits, kind="stable")[: how.top_k]
+    order = np.argsort(-logits, kind="stable")[: how.top_k or None]
     scores = logits[order].astype(np.float64)
     with np.errstate(under="ignore", over="ignore"):
         weights = np.exp((scores - scores[0]) / how.temperature)

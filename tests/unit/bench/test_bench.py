@@ -135,6 +135,12 @@ def test_the_best_of_three_loops_is_the_read_bandwidth():
     assert found.pop(bandwidth.BEST) == max(found.values())
 
 
+def test_a_model_is_called_as_it_was_asked_for(small, capsys):
+    words = ["bench", "inference", "--model", "orion-stories", "--device", "cpu", "--threads", "1"]
+    assert main([*words, "--prompt-tokens", "2", "--max-tokens", "1", "--runs", "1"]) == 0
+    assert "model: orion-stories on cpu, " in capsys.readouterr().err
+
+
 def test_inference_is_measured_beside_memory_and_peers(tmp_path, peer, small, capsys):
     model = toys.toy_llama(tmp_path / "m")
     words = ["bench", "inference", "--model", str(model), "--device", "cpu", "--threads", "1"]

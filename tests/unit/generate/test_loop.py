@@ -137,7 +137,7 @@ def test_the_earliest_stop_wins():
     assert stops.push("abcd") == "a"
 
 
-@pytest.mark.parametrize("bad", [{"max_tokens": 0}, {"seed": -1}, {"stop": ("",)}, {"top_k": 0}])
+@pytest.mark.parametrize("bad", [{"max_tokens": 0}, {"seed": -1}, {"stop": ("",)}, {"top_k": -1}])
 def test_options_that_mean_nothing_are_refused(bad):
     with pytest.raises(ConfigError):
         Options(**bad)

@@ -26,8 +26,8 @@ def test_the_first_token_always_stays_G05(top_p):
     assert draws(peaked, Sampling(1.0, top_p=top_p)) == {0}
 
 
-@pytest.mark.parametrize("k", [5, 50, 100_000])
-def test_top_k_at_or_over_the_vocabulary_keeps_all_G07(k):
+@pytest.mark.parametrize("k", [0, 5, 50, 100_000])
+def test_top_k_of_none_or_at_or_over_the_vocabulary_keeps_all_G07(k):
     assert draws(NO_MASK, Sampling(1.0, top_k=k)) == {0, 1, 2, 3, 4}
 
 
@@ -75,7 +75,7 @@ def test_logits_that_went_wrong_are_refused(bad):
         {"temperature": -1.0},
         {"temperature": float("nan")},
         {"temperature": float("inf")},
-        {"top_k": 0},
+        {"top_k": -1},
         {"top_p": 1.5},
         {"top_p": -0.1},
     ],
