@@ -132,8 +132,8 @@ def read_config(path: Path, document: Mapping[str, object]) -> tuple[AdapterConf
         base=str(document.get("base_model_name_or_path") or ""),
     )
     left = [name for name, value in document.items() if not _is_known(name)]
-    idle = [name for name in left if document[name] in (None, False) or document[name] in ({}, [])]
-    fields.finish(harmless=idle)
+    idle = [name for name in left if not document[name]]
+    fields.finish(harmless=idle, hint="such an adapter computes something else than LoRA does here")
     notes = []
     if idle:
         notes.append(f"{path.name}: fields at their defaults, passed over: {', '.join(idle[:100])}")

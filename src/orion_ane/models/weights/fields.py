@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from orion_ane.errors import ConfigError
 
 MAX_LISTED = 12
+OTHER_MODEL = "this model computes something else than its family does here"
 
 
 def listed(names: Collection[str]) -> str:
@@ -108,12 +109,15 @@ class Fields:
         """Note the field as refused, whatever it says."""
         self.only(name)
 
-    def finish(self, *, harmless: Collection[str] = (), prefix: str = "") -> None:
+    def finish(
+        self, *, harmless: Collection[str] = (), prefix: str = "", hint: str = OTHER_MODEL
+    ) -> None:
         """Refuse what was noted and what nothing has read, all at once.
 
         Args:
             harmless: names that say nothing about the arithmetic.
             prefix: only names that begin so are our affair.
+            hint: what it means that there are others.
 
         Raises:
             ConfigError: a field that we do not know how to honour.
@@ -128,7 +132,7 @@ class Fields:
                 self.where,
                 "fields that cannot be honoured",
                 got=listed(refused.values()),
-                hint="this model computes something else than its family does here",
+                hint=hint,
             )
 
     def _required(self, name: str, default: object) -> object:
