@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from orion_ane.cli.main import main
 from orion_ane.lora.adapter import fresh
 from orion_ane.lora.config import AdapterConfig
 from orion_ane.lora.files import load_adapter, save_adapter
+from orion_ane.lora.modules import head_name
 from orion_ane.models.registry import find
 from orion_ane.models.weights import load_checkpoint
 
@@ -143,3 +145,16 @@ def test_an_alpha_by_which_nothing_is_learnt_is_refused(alpha, tmp_path, rows, c
     words = ["--model", toy_llama(tmp_path / "model"), "--data", rows, "--steps", "1"]
     _, said = ran(capsys, "lora", "train", *words, "--alpha", alpha, code=2)
     assert "alpha: nothing would be learnt" in said
+
+
+def test_a_head_that_is_the_models_own_is_no_table_to_weigh(tmp_path, capsys):
+    model = toy_llama(tmp_path / "model")
+    checkpoint = load_checkpoint(model)
+    own = np.asarray(checkpoint.tensors[head_name(checkpoint.config)], np.float32)
+    adapter = fresh(checkpoint.config, AdapterConfig(2, 4, ("lm_head",)), seed=0)
+    words = ["lora", "fuse", "--model", model, "--weight", "0.5", "--verify"]
+    for name, head, code in (("own", own, 0), ("other", own + 1, 2)):
+        save_adapter(tmp_path / name, replace(adapter, tables={"lm_head": head}))
+        out = tmp_path / f"{name} fused"
+        _, said = ran(capsys, *words, "--adapter", tmp_path / name, "--out", out, code=code)
+        assert ("of tables that come whole" in said) is bool(code)

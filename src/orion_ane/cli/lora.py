@@ -15,7 +15,7 @@ from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.generate.fused import ALIKE, logit_error
 from orion_ane.generate.model import load
 from orion_ane.generate.scoring import Score, score
-from orion_ane.lora.adapter import merged, scaled
+from orion_ane.lora.adapter import merged, scaled, without_models_head
 from orion_ane.lora.config import ALL_LINEAR, AdapterConfig
 from orion_ane.lora.files import load_adapter
 from orion_ane.lora.inject import RANKS
@@ -73,7 +73,7 @@ def fuse(
     if out.suffix == ".bin":
         raise ConfigError("--out", "not a folder", got=str(out))
     checkpoint = load_checkpoint(find(model, download=download))
-    found = load_adapter(adapter, checkpoint.config)
+    found = without_models_head(load_adapter(adapter, checkpoint.config), checkpoint.tensors)
     want_exportable(out, checkpoint.config)
     if weight != 1 and found.tables:
         raise ConfigError("--weight", "of tables that come whole", got=weight, want=1)

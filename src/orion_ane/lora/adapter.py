@@ -173,6 +173,14 @@ def merged(adapter: Adapter, tensors: Mapping[str, Array]) -> tuple[ModelConfig,
     return model, {name: frozen(array) for name, array in found.items()}
 
 
+def without_models_head(adapter: Adapter, tensors: Mapping[str, Array]) -> Adapter:
+    """The adapter, less a head that is the model's own, which says nothing."""
+    head = adapter.tables.get(HEAD)
+    if head is None or not np.array_equal(head, tensors[head_name(adapter.model)]):
+        return adapter
+    return replace(adapter, tables={k: t for k, t in adapter.tables.items() if k != HEAD})
+
+
 def scaled(adapter: Adapter, weight: float) -> Adapter:
     """The adapter with its matrices times a weight."""
     matrices = {
