@@ -112,6 +112,12 @@ def test_the_prompt_may_come_from_stdin(capfd, gpt2, monkeypatch, tmp_path):
         assert json.loads(out)["prompt_ids"] == model.tokenizer.prompt_ids("  ab é")
 
 
+@pytest.mark.parametrize(("count", "told"), [("1", False), ("2", True)])
+def test_the_speed_of_decoding_is_told_where_there_was_any(capfd, gpt2, count, told):
+    _, _, err = orion(capfd, "--model", gpt2, "--prompt", "a", "--max-tokens", count)
+    assert ("tokens/s" in err) is told
+
+
 @pytest.mark.parametrize(("piped", "prompt"), [("ab\n", "ab"), ("ab\n\n", "ab\n"), ("\n", "")])
 def test_one_newline_at_the_end_of_stdin_is_no_part_of_the_prompt(
     capfd, gpt2, monkeypatch, tmp_path, piped, prompt

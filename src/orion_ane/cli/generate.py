@@ -215,9 +215,10 @@ def _figures(result: Generation) -> str:
     timings = result.timings
     figures = (
         f"{len(result.ids)} tokens on {_place(result)}, ended by {ENDS[result.finish_reason]}: "
-        f"compile {result.compile_s * 1e3:.0f} ms, prompt {timings.ttft_ms:.0f} ms, "
-        f"then {timings.decode_tokens_per_s:.1f} tokens/s"
+        f"compile {result.compile_s * 1e3:.0f} ms, prompt {timings.ttft_ms:.0f} ms"
     )
+    if timings.decode_tokens:
+        figures += f", then {timings.decode_tokens_per_s:.1f} tokens/s"
     if result.verification is not None:
         check = result.verification
         figures += (
