@@ -1,4 +1,4 @@
-"""Some documents of a text to learn, and the next ones to hold out: `tales.py TEXT LEARNT HELD N M`.
+"""Documents of a text to learn, and the next ones to hold out: `tales.py TEXT LEARNT HELD N M`.
 
 The first N documents go to LEARNT and the M after them to HELD, as text, or as rows where a file's
 name ends in .jsonl.
