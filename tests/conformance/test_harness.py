@@ -10,6 +10,7 @@ from conformance_runs import outcomes
 FEW = ["iOS14/test_linear.py", "-k", "(TestMatMul or TestLinear) and (smoke or rank_2_const)"]
 
 
+@pytest.mark.slow  # it is the harness that this tests, which changes seldom
 @pytest.mark.conformance
 @pytest.mark.timeout(900)
 def test_results_that_are_a_tenth_too_small_fail_and_true_ones_pass(tmp_path):

@@ -86,7 +86,8 @@ def test_two_processes_with_half_the_rows_are_one_with_all_of_them(words, tmp_pa
     assert [line["loss"] for line in lines(rest)[:-1]] == [line["loss"] for line in steps[2:]]
 
 
-@pytest.mark.parametrize("dies", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", [0, 1])
 def test_a_dead_peer_ends_the_run_with_a_message_and_a_good_checkpoint(dies, words, tmp_path):
     both = started(words("--batch", 1, "--save-every", 1, steps=100000), 2)
     for step in (1, 2, 3):
