@@ -40,3 +40,7 @@ def __getattr__(name: str) -> Any:
 
         return version("orion-ane")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, "__version__"})

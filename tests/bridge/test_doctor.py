@@ -163,12 +163,13 @@ def test_a_stand_in_is_called_one_and_the_exit_status_is_0(capsys):
     short = capsys.readouterr().out
     assert main(["doctor", "--all"]) == 0
     assert len(capsys.readouterr().out.splitlines()) > len(short.splitlines()) > 2
+    assert "can be used: docs/mac.md" in short
 
 
 def test_where_there_is_no_engine_the_exit_status_is_1(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("ORION_ANE_LIBRARIES")
     assert main(["doctor"]) == 1
-    assert "the engine cannot be used here" in capsys.readouterr().out
+    assert "the engine cannot be used here: docs/mac.md" in capsys.readouterr().out
     monkeypatch.setenv("ORION_ANE_LIBRARIES", str(tmp_path))
     assert main(["doctor", "--json"]) == 1
     assert "a library cannot be loaded" in capsys.readouterr().out

@@ -136,7 +136,7 @@ def test_a_run_that_kills_every_worker_ends_in_an_error_that_names_how(monkeypat
     monkeypatch.setenv("STANDIN_SWITCHES", "crash=1")
     engine = NeuralEngine()
     loaded = engine.compile(scaled(2))
-    with pytest.raises(BackendError, match="go: the worker ended: got SIGSEGV"):
+    with pytest.raises(BackendError, match="a run that gives y: the worker ended: got SIGSEGV"):
         loaded.run(feed())
     engine.close()
 
@@ -153,12 +153,13 @@ def test_an_objective_c_exception_is_named_and_the_next_worker_runs_on(monkeypat
 
 
 def test_a_device_that_hangs_is_ended_after_its_time(monkeypatch, tmp_path):
+    """Case A23: the error names what was waited for, and this process lives on."""
     monkeypatch.setenv("STANDIN_SWITCHES", "hang=1")
     monkeypatch.setenv("STANDIN_ONCE", str(tmp_path / "once"))
     engine = NeuralEngine()
     loaded = engine.compile(scaled(2))
     engine.process._timeout_s = 0.5  # this worker's alone: the next one may take its time
-    with pytest.raises(BackendError, match=r"no answer in 0.5 s; the worker was ended"):
+    with pytest.raises(BackendError, match=r"a run that gives y: no answer in 0.5 s"):
         loaded.run(feed())
     assert_runs(loaded, 2)
     engine.close()

@@ -85,6 +85,17 @@ def test_json_lines_stream(capfd, gpt2):
     assert "".join(piece["text"] for piece in pieces) == last["text"]
 
 
+@pytest.mark.parametrize("end", ["stop", "length"])
+def test_the_last_line_of_a_stream_says_why_it_ended_U05(capfd, gpt2, end):
+    words = ["--model", gpt2, "--prompt", "ab", "--max-tokens", "4", "--json"]
+    whole = json.loads(orion(capfd, *words)[1])["text"]
+    stop = ["--stop", whole[-1]] if end == "stop" else []
+    _, out, _ = orion(capfd, *words, "--stream", *stop)
+    *pieces, last = [json.loads(line) for line in out.splitlines()]
+    assert last["finish_reason"] == end
+    assert not any("finish_reason" in piece for piece in pieces)
+
+
 def test_a_seed_repeats_and_another_differs_G17(capfd, gpt2):
     def ids(seed):
         words = ["--model", gpt2, "--prompt", "ab", "--max-tokens", "12", "--temperature", "1.5"]

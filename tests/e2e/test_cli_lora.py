@@ -38,7 +38,7 @@ def ran(capsys, *words, code=0):
 
 
 @pytest.mark.parametrize("toy", TOYS)
-def test_what_is_learnt_is_evaluated_worn_and_fused(toy, tmp_path, rows, capsys):
+def test_what_is_learnt_is_evaluated_worn_and_fused_L09(toy, tmp_path, rows, capsys):
     model, out = toy(tmp_path / "model"), tmp_path / "adapter"
     where = ["--model", model, "--device", "cpu", "--threads", "1", "--json"]
     words = ["--steps", "20", "--seq", "16", "--batch", "2", "--lr", "0.02", "--dropout", "0.1"]

@@ -92,6 +92,13 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert not [name for name in HEAVY if name in loaded]
 
 
+def test_the_public_names_are_seen_before_they_are_used() -> None:
+    script = "import orion_ane, sys; print(*dir(orion_ane)); print(*sorted(sys.modules))"
+    names, modules = (line.split() for line in run(sys.executable, "-c", script).splitlines())
+    assert {*orion_ane.__all__, "__version__"} <= set(names)
+    assert not {"numba", "orion_ane.generate.model"} & set(modules)
+
+
 def test_the_package_never_needs_an_oracle() -> None:
     needed = {Requirement(line).name for line in PROJECT["project"]["dependencies"]}
     oracles = PROJECT["project"]["optional-dependencies"]["oracles"]

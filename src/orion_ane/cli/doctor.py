@@ -8,6 +8,7 @@ import click
 
 from orion_ane.cli.common import show
 from orion_ane.runtime.backends.neural_engine.doctor import Finding, examine
+from orion_ane.runtime.backends.neural_engine.libraries import PAGE
 
 MARKS = {"good": "ok", "note": "--", "bad": "NO"}
 
@@ -37,7 +38,11 @@ def doctor(*, everything: bool, as_json: bool) -> int:
             if everything or finding.state != "good":
                 show(_line(finding))
         show(f"{good} of {len(findings)} findings are as they should be")
-        show("the engine can be used" if ok else "the engine cannot be used here")
+        show(
+            f"the engine can be used: {PAGE} says what to run next"
+            if ok
+            else f"the engine cannot be used here: {PAGE} says what it takes"
+        )
     return 0 if ok else 1
 
 

@@ -18,7 +18,7 @@ from orion_ane.probes import probe as ask
 from orion_ane.runtime.backend import Backend
 from orion_ane.runtime.backends.emulator import Emulator
 from orion_ane.runtime.backends.neural_engine.backend import NeuralEngine
-from orion_ane.runtime.backends.neural_engine.libraries import libraries
+from orion_ane.runtime.backends.neural_engine.libraries import PAGE, libraries
 from orion_ane.runtime.backends.neural_engine.machine import machine, probe_file
 
 PAUSE_S = 15.0
@@ -78,6 +78,7 @@ def probe(
     Where the probes pass that running anything rests on, the answers are written as a target
     file, which --target takes anywhere and --device auto needs; a report with the evidence of
     each goes beside it.  The exit status is 1 where they do not pass, or a probe failed.
+    docs/mac.md has what else to run on a Mac.
     """
     chosen = _chosen(only, with_slow=with_slow)
     session, base, device = _asked(name, world)
@@ -97,6 +98,8 @@ def probe(
         show(json.dumps(found, indent=2))
     for reason in found["reasons"]:
         say(reason)
+    if name == "ane" and found["reasons"]:
+        say(f"{PAGE} says what that means, and what to share")
     failed = sum(finding.has_failed for finding in findings)
     say(f"{counted(len(findings), 'probe')}, {failed} failed")
     return 1 if failed or (found["reasons"] and not only) else 0

@@ -13,6 +13,9 @@ from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.chain import Call, Chains, Lanes, Link
 from orion_ane.types import Array
 
+NO_LOGITS = np.zeros((0, 0), np.float32)
+"""Of a run whose head nobody asked for."""
+
 
 class Chained:
     """A bucket's programs on a device that runs them one after another.
@@ -89,7 +92,7 @@ class Chained:
         self._fills = bucket.fills
         bucket.take(found)
         if not head:
-            return np.zeros((0, 0), np.float32)
+            return NO_LOGITS
         parts = [found[name] for name in self._logits]
         logits = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         return unpack(logits, count if self._all_lanes else 1).astype(np.float32, copy=False)

@@ -10,7 +10,7 @@ from orion_ane.ane.layout import unpack
 from orion_ane.errors import ConfigError, DataError
 from orion_ane.generate.adapters import BARE, Worn
 from orion_ane.generate.bucket import Bucket
-from orion_ane.generate.chained import Chained
+from orion_ane.generate.chained import NO_LOGITS, Chained
 from orion_ane.generate.head import Head
 from orion_ane.generate.kv_cache import MIN_CACHED, KVCache, capacities
 from orion_ane.generate.programs import MAX_LANES, Kernel, Programs
@@ -21,8 +21,6 @@ from orion_ane.types import Array
 __all__ = ["MIN_CACHED", "Session"]
 
 MAX_EXPECTED = 512  # room taken ahead of need; past it the cache doubles as it fills
-
-NO_LOGITS = np.zeros((0, 0), np.float32)
 
 
 class Session:

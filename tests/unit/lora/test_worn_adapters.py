@@ -28,6 +28,7 @@ GPT2 = GPT2Config(61, 64, 32, 2, 4, 64)
 LINEAR = {"llama": ("q_proj", "v_proj", "down_proj"), "gpt2": ("c_attn", "c_fc")}
 IDS = [3, 14, 15, 9, 26]
 HALF = Precision(DType.FP16, DType.FP16)
+FP16_SUMS = 1e-2  # of the largest logit: two layers whose products are rounded to fp16
 
 
 def made(config, *, rank=4, alpha=8.0, seed=1, targets=None):
@@ -56,7 +57,7 @@ def counts(model):
 
 
 @pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
-def test_worn_is_as_merged(config):
+def test_worn_is_as_merged_L09(config):
     adapter = made(config)
     with loaded(config) as model:
         model.add_adapter(adapter, name="a")
@@ -65,6 +66,21 @@ def test_worn_is_as_merged(config):
     with Model(Checkpoint(shape, tensors, None, "fp32", "x"), backend=backend("cpu")) as fused:
         want = fused.logits(IDS)
     assert np.abs(found - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def test_worn_is_as_merged_in_fp16_too_L09():
+    adapter, rng = made(LLAMA), np.random.default_rng(7)
+    shape, tensors = merged(adapter, tensors_of(LLAMA))
+    fused = Model(
+        Checkpoint(shape, tensors, None, "fp32", "x"), backend=backend("emulator", numerics="fp16")
+    )
+    with loaded(LLAMA, "emulator", adapters=8) as model, fused:
+        model.set_adapter(model.add_adapter(adapter, name="a"))
+        for _ in range(20):
+            ids = rng.integers(3, LLAMA.vocab, 6).tolist()
+            found, want = model.logits(ids)[-1], fused.logits(ids)[-1]
+            assert np.abs(found - want).max() <= FP16_SUMS * np.abs(want).max()
+            assert found.argmax() == want.argmax()
 
 
 @pytest.mark.parametrize("device", ["cpu", "emulator"])

@@ -52,6 +52,13 @@ def test_json_is_one_document_with_a_row_a_probe(world, capsys):
     assert not found["passed"]
 
 
+def test_where_a_mac_is_needed_the_page_about_it_is_named(monkeypatch, capsys):
+    monkeypatch.delenv("ORION_ANE_LIBRARIES", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert main(["probe"]) == 2
+    assert "docs/mac.md" in capsys.readouterr().err
+
+
 def test_what_did_not_pass_is_reported_and_no_target(tmp_path, capsys):
     out = tmp_path / "found.json"
     asked = ["probe", "--device", "emulator", "--out", str(out), "--only", "gelu"]

@@ -109,7 +109,8 @@ class EngineChain:
                 size += placed.size
         there, self._there, self._done = self._there, set(), 0  # where it fails, who knows
         steps = [layout.ends[first], layout.ends[end]]
-        process.ask("go", plan=self._plan.number, writes=writes, steps=steps, **message)
+        plan, where = self._plan.number, f"a run that gives {_shown(of)}"
+        process.ask("go", where=where, plan=plan, writes=writes, steps=steps, **message)
         self._there, self._done = there.union(due), end
         size += sum(placed.size for placed in of.values())
         device.bytes_copied += 2 * size
@@ -128,6 +129,12 @@ class EngineChain:
         if self._end.alive:
             self._end.detach()
             self._device.forget(self._plan)
+
+
+def _shown(names: Collection[str]) -> str:
+    """What comes out of a run, by which an error names it."""
+    first = ", ".join(name.removeprefix("out ") for name in sorted(names)[:3]) or "nothing"
+    return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"
 
 
 def _array(spool: Spool, placed: Placed) -> Array:

@@ -11,6 +11,9 @@ from orion_ane.errors import BackendError
 VARIABLE = "ORION_ANE_LIBRARIES"
 """Names a folder with stand-ins, built from `tests/bridge/standin`."""
 
+PAGE = "docs/mac.md"
+"""Of this project's source: for whoever has a Mac."""
+
 FRAMEWORKS = "/System/Library/Frameworks"
 
 
@@ -59,5 +62,8 @@ def libraries() -> Libraries:
         return Libraries(objc, objc, objc, surfaces, engine, stand_in=folder)
     if sys.platform == "darwin":
         return MACOS
-    hint = "take --device emulator, which keeps its limits and computes as it does, or cpu"
+    hint = (
+        "take --device emulator, which keeps its limits and computes as it does, or cpu; "
+        f"{PAGE} says what a Mac needs, and what to run there"
+    )
     raise BackendError("device ane", "there is no Neural Engine", got=sys.platform, hint=hint)

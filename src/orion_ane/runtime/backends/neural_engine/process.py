@@ -84,8 +84,16 @@ class Process:
         if not self.is_open:
             raise BackendError("device ane", "is closed", hint="open it again")
 
-    def ask(self, op: str, payload: bytes = b"", **message: Any) -> dict[str, Any]:
+    def ask(
+        self, op: str, payload: bytes = b"", *, where: str = "", **message: Any
+    ) -> dict[str, Any]:
         """What the worker answers.
+
+        Args:
+            op: what is asked.
+            payload: bytes behind the message.
+            where: what an error calls it; by default `op`.
+            **message: what belongs to it.
 
         Raises:
             WorkerLostError: it ended, or was ended because it did not answer in time.
@@ -96,8 +104,8 @@ class Process:
         try:
             wire.send(self._asks, {"op": op, **message}, payload)
         except wire.Ended:
-            raise self._lost(op) from None
-        answer = self._answer(op, self._timeout_s)
+            raise self._lost(where or op) from None
+        answer = self._answer(where or op, self._timeout_s)
         if "failed" in answer:
             _raise(answer)
         return answer
