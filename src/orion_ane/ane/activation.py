@@ -36,8 +36,8 @@ class Table:
     low_tail: tuple[float, float]
     high_tail: tuple[float, float]
     is_odd: bool
-    error: float
-    """The worst error that is reported of the device."""
+    error: float | None
+    """The worst error that is reported of the device, where one is."""
 
     def __call__(self, x: Array) -> Array:
         """The activation of fp16 numbers, or of what counts as such; NaN counts as +inf."""
@@ -59,7 +59,7 @@ class Table:
 
 
 def activation_table(name: str) -> Table:
-    """The table of `sigmoid`, `tanh` or `gelu`.
+    """The table of `sigmoid`, `tanh`, `gelu` or `silu`.
 
     Raises:
         ConfigError: no such table.
@@ -95,12 +95,20 @@ def _gelu(x: float) -> float:
     return x * (1 + erf(x / 2**0.5)) / 2
 
 
+def _silu(x: float) -> float:
+    return x * _sigmoid(x)
+
+
 def _tables() -> Mapping[str, Table]:
     sigmoid = tuple(map(float, _knots(_sigmoid, -9.938, 8.320, 0.5)))
-    # Over both signs, 32 segments cannot come within .0017; over one they can.
-    tanh = (0.0, *map(float, _knots(np.tanh, 0.0, 4.0, 0.5)[1:]))
+    # Over both signs, 32 segments cannot come within .0017; over one they can.  Of infinity, and so
+    # of NaN, 1 is reported: so the end knot is.
+    tanh = (0.0, *map(float, _knots(np.tanh, 0.0, 4.0, 0.5)[1:-1]), 1.0)
     # This share gives the -.000543 that is reported for gelu(0).
     gelu = tuple(map(float, _knots(_gelu, -4.0, 4.0, 0.0887)))
+    # So do this domain and this share the -.001259 that is reported for swish(0).
+    silu_low, silu_high = -7.78125, 7.6875
+    silu = tuple(map(float, _knots(_silu, silu_low, silu_high, 0.45)))
     return MappingProxyType(
         {
             "sigmoid": Table(
@@ -108,6 +116,7 @@ def _tables() -> Mapping[str, Table]:
             ),
             "tanh": Table("tanh", 0.0, 4.0, tanh, (tanh[0], 0), (tanh[-1], 0), True, 0.0017),
             "gelu": Table("gelu", -4.0, 4.0, gelu, (0.0, 0), (0.0, 1.0), False, 0.0059),
+            "silu": Table("silu", silu_low, silu_high, silu, (0.0, 0), (0.0, 1.0), False, None),
         }
     )
 

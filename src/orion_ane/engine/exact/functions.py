@@ -21,9 +21,9 @@ from orion_ane.ops.arithmetic import Add, Binary, Mul, Pow, RealDiv, Sub
 from orion_ane.ops.curve import Curve, Sigmoid, Tanh
 from orion_ane.ops.foreign.activation import Softplus
 from orion_ane.ops.foreign.gates import SIGMOID as BY_SIGMOID
-from orion_ane.ops.foreign.gates import Gelu
+from orion_ane.ops.foreign.gates import Gelu, Silu
 from orion_ane.ops.foreign.slices import SliceBySize, StridedSlice
-from orion_ane.ops.foreign.unary import Log, Round
+from orion_ane.ops.foreign.unary import Log, Round, Square
 from orion_ane.ops.leaf import input_
 from orion_ane.ops.reduction import ReduceMean, ReduceSum, Softmax
 from orion_ane.ops.shape import Cast, Slice
@@ -62,7 +62,7 @@ def curve_table(op: Op, *, is_flushed: bool = False) -> Array:
     So a value does not depend on where in a vector of numpy's loops it is computed.
     """
     x = entered(np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32))
-    if isinstance(op, Sigmoid | Tanh | Gelu) and getattr(op, "mode", "") != BY_SIGMOID:
+    if isinstance(op, Sigmoid | Tanh | Gelu | Silu) and getattr(op, "mode", "") != BY_SIGMOID:
         function: Function = activation_table(op.name)
     else:
         function = _computed(Node(op, (input_("x", TensorType(DType.FP16, x.shape)),)))
@@ -73,7 +73,7 @@ def curve_table(op: Op, *, is_flushed: bool = False) -> Array:
 
 def _computed(node: Node) -> Function:
     match node.op:
-        case Add() | Sub() | Mul() if node.type.dtype is DType.FP16:
+        case Add() | Sub() | Mul() | Square() if node.type.dtype is DType.FP16:
             return _elementwise(node.op)
     function = _with_its_own_infinities(node)
     if node.type.dtype is not DType.FP16 or isinstance(node.op, ROUNDS_NOTHING):
@@ -84,6 +84,8 @@ def _computed(node: Node) -> Function:
 def _elementwise(op: Op) -> Function:
     from orion_ane.engine.macs import elementwise
 
+    if isinstance(op, Square):
+        return lambda x: elementwise.multiply(x, x)
     kernels: dict[type[Op], Function] = {
         Add: elementwise.add,
         Sub: elementwise.subtract,

@@ -32,8 +32,19 @@ def settled(x: Array) -> Array:
 
 
 def settling(function: Function) -> Function:
-    """The function, its results settled."""
-    return lambda *args: settled(np.asarray(function(*args), np.float32))
+    """The function, its results settled; those in fp64 are rounded once as well."""
+    return lambda *args: settled(_single(np.asarray(function(*args))))
+
+
+def _single(x: Array) -> Array:
+    """fp32, cut off and with an odd last bit where that is not exact: no tie comes of it."""
+    if x.dtype != np.float64:
+        return x.astype(np.float32, copy=False)
+    single = x.astype(np.float32)
+    bits = single.view(np.uint32)
+    bits -= np.abs(single) > np.abs(x)
+    bits |= single != x  # of NaN, too, which stays one
+    return single
 
 
 def flushing(function: Function) -> Function:
