@@ -12,24 +12,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orion_ane.engine.half import narrow, widen
+from orion_ane.engine.half import widen
+from orion_ane.engine.lost import Factors, counted, factors, multiplies
 from orion_ane.engine.lower import Numerics, lowering
 from orion_ane.engine.threads import Threads
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node
-from orion_ane.ops.foreign.conv import Conv
-from orion_ane.ops.foreign.linear import Linear
 from orion_ane.ops.leaf import Weight
-from orion_ane.ops.linear import Conv1x1, Matmul
 from orion_ane.types import Array, DType, TensorType
 
 SUM_CEILING = 2.0**15
 LARGEST_SUM, LARGEST_HALF = 32752.0, 65504.0
 NEAR = 2.0  # a sum that is not even this much below the ceiling is near it
-
-_FIELDS = 32  # exponents of fp16 as it stores them
-_PAIRS = 12  # exponents from -14 on that some other exponent can bring below -16
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,8 @@ class Range:
         not_finite: how many values were infinite or NaN.
         saturated: how many were the largest finite number: 32752 of a sum of products, else 65504.
         products: how many products of two numbers other than 0 it sums; 0 where it sums none.
-        lost: how many of them vanish, as exponents, each at least -14, sum to less than -16.
+        lost: how many of them vanish: as exponents, each at least -14, sum to less than -16, or
+            as the product of a subnormal number is nearer to 0 than to 2^-16.
         is_first: whether values were not finite although all operands were.
     """
 
@@ -151,7 +146,7 @@ class Meter:
         places |= {node: name for name, node in graph.outputs.items()}
         self._names = {**places, **names}
         self._last = {arg: i for i, (_, _, args) in enumerate(self._calls) for arg in args}
-        self._counted: dict[Node, Array] = {}  # exponents of constants
+        self._counted: dict[Node, Factors] = {}  # of constants
 
     def measure(self, inputs: Mapping[str, Array]) -> RangeReport:
         """What the values of one run come to; `inputs` are of the ports' types."""
@@ -205,68 +200,17 @@ class Meter:
             is_first=bool(bad) and not inherited,
         )
 
-    # Products
-
     def _products(self, node: Node, values: Mapping[Node, Array]) -> tuple[int, int]:
         """How many products of numbers other than 0 a node sums, and how many of them vanish."""
-        if not isinstance(node.op, Conv1x1 | Linear | Matmul | Conv):
+        if not multiplies(node):
             return 0, 0
-        left, right = (self._lowering.known.origin(arg) for arg in node.args[:2])
-        x = _by_factor_x(node, self._array(left, values).reshape(node.args[0].type.shape))
-        w = self._counted.get(right)
-        if w is None:
-            w = _by_factor_w(node, self._array(right, values).reshape(node.args[1].type.shape))
-            if right in self._lowering.known.constants:
-                self._counted[right] = w
-        pairs = x.sum(-1) * w.sum(-1)
-        low = np.cumsum(x[..., :_PAIRS], -1)[..., ::-1]  # as many as bring w's exponent below
-        return int(pairs.sum()), int((low * w[..., :_PAIRS]).sum())
-
-    def _array(self, node: Node, values: Mapping[Node, Array]) -> Array:
-        constant = self._lowering.known.constants.get(node)
-        return values[node] if constant is None else constant
-
-
-def _by_factor_x(node: Node, x: Array) -> Array:
-    """How many numbers of each exponent x has for each factor of the sum."""
-    match node.op:
-        case Linear():
-            return _exponents(x.reshape(-1, x.shape[-1]))
-        case Matmul(tx=tx):
-            return _of_matrices(x if tx else x.swapaxes(-1, -2))
-    return _exponents(np.moveaxis(x, 1, -1).reshape(-1, x.shape[1]))  # by channels
-
-
-def _by_factor_w(node: Node, w: Array) -> Array:
-    match node.op:
-        case Matmul(ty=ty):
-            return _of_matrices(w.swapaxes(-1, -2) if ty else w)
-        case Conv(groups=groups):
-            parts = w.reshape(groups, -1, *w.shape[1:2], w[0, 0].size)
-            return np.concatenate(
-                [_exponents(p.swapaxes(1, 2).reshape(-1, p.shape[1])) for p in parts]
-            )
-    return _exponents(w.reshape(w.shape[0], -1))
-
-
-def _of_matrices(v: Array) -> Array:
-    """Of matrices [...,K,N]: [...,K,exponents]."""
-    found = _exponents(v.reshape(-1, v.shape[-1]).T)
-    return found.reshape(*v.shape[:-1], _FIELDS)
-
-
-def _exponents(v: Array) -> Array:
-    """Of [N,K]: how many numbers but 0 have each exponent from -14 on, [K,exponents]."""
-    n, k = v.shape
-    found = np.zeros(k * _FIELDS, np.int64)
-    rows = max(1, _CHUNK // max(k, 1))
-    for first in range(0, n, rows):
-        part = v[first : first + rows]
-        half = part if part.dtype == np.float16 else narrow(np.ascontiguousarray(part, np.float32))
-        bits = np.ascontiguousarray(half).view(np.uint16) & 0x7FFF
-        field = np.maximum(bits >> 10, 1).astype(np.int64) - 1
-        field[(bits == 0) | (bits >= 0x7C00)] = _FIELDS - 1
-        found += np.bincount((field + np.arange(k) * _FIELDS).ravel(), minlength=found.size)
-    counts = found.reshape(k, _FIELDS)
-    counts[:, -1] = 0  # zeros, and what is not finite
-    return counts
+        known = self._lowering.known
+        operands = [known.origin(arg) for arg in node.args[:2]]
+        arrays = [
+            (known.constants[of] if of in known.constants else values[of]).reshape(arg.type.shape)
+            for of, arg in zip(operands, node.args, strict=False)
+        ]
+        left, right = factors(node, arrays[0], arrays[1], self._counted.get(node))
+        if operands[1] in known.constants:
+            self._counted[node] = right
+        return counted(left, right)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mac_rule import exponent
+from mac_rule import units
 
 import orion_ane.ops as o
 from orion_ane.ane.numerics import NUMERICS
@@ -31,13 +31,13 @@ def measured(graph: Graph, feed, weights=(), numerics=NUMERICS["m1"]) -> RangeRe
 def counted(w: Array, x: Array) -> tuple[int, int]:
     """Of w [O,K] and x [K,S]: products of numbers other than 0, and those that vanish."""
     pairs = [
-        exponent(float(a)) + exponent(float(b))
+        units(float(a), float(b))
         for k in range(w.shape[1])
         for a in w[:, k]
         for b in x[k]
         if a and b and np.isfinite(a) and np.isfinite(b)
     ]
-    return len(pairs), sum(pair < -16 for pair in pairs)
+    return len(pairs), pairs.count(0)
 
 
 def spread(rng: np.random.Generator, *shape: int) -> Array:
@@ -90,6 +90,33 @@ def test_groups_and_batches_pair_what_they_multiply(rng):
     assert 0 < found["y"].lost <= found["y"].products // 2
     assert found["h"].products == 2 * 4 * 3 * 5
     assert found["h"].lost * 2 == found["y"].lost * 5
+
+
+@given(seed=st.integers(0, 2**32 - 1), walk=st.sampled_from([(1, 1), (2, 1), (1, 2)]))
+@settings(max_examples=4, deadline=None)
+def test_a_kernel_meets_what_is_under_it_and_no_padding(seed, walk):
+    rng = np.random.default_rng(seed)
+    x, w = spread(rng, 2, 4, 5, 6), spread(rng, 6, 2, 3, 2)
+    op = Conv((walk[0], 1), (1, 0, 2, 1), (1, walk[1]), 2)
+    node = o.input_("x", TensorType(FP16, x.shape))
+    y = convolution(op, node, o.const(w, FP16))
+    found = measured(Graph({"x": node}, {"y": y}), {"x": x}).ranges[-1]
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 0), (2, 1)))
+    want = [0, 0]
+    for group, i, j, r, c in np.ndindex(2, *y.type.shape[2:], 3, 2):
+        under = padded[:, 2 * group : 2 * group + 2, i * walk[0] + r, j + c * walk[1]]
+        pairs = counted(w[3 * group : 3 * group + 3, :, r, c], under.T)
+        want = [want[0] + pairs[0], want[1] + pairs[1]]
+    assert [found.products, found.lost] == want
+
+
+def test_subnormal_numbers_lose_products_by_their_size_and_what_fp16_cannot_hold_loses_all():
+    """127 and 128 steps of 2^-24 by 1 are just below and on half of the grid's step."""
+    x = o.input_("x", TensorType(DType.FP32, (1, 4)))
+    y = o.matmul(x, o.const(np.ones((4, 1)), DType.FP32))
+    feed = {"x": np.array([[127 * 2.0**-24, 2.0**-17, -1e-9, 0]], np.float32)}
+    found = measured(Graph({"x": x}, {"y": y}), feed, numerics="fp32").ranges[-1]
+    assert (found.products, found.lost) == (3, 2)
 
 
 @pytest.mark.parametrize("numerics", ["fp16", "fp32", NUMERICS["m5"]])
