@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from orion_ane.engine.jit import compiled
-from orion_ane.engine.plan import code, gemm, kernels, layout, tiles
+from orion_ane.engine.plan import code, gemm, kernels, layout, tile_sizes, tiles
 from orion_ane.engine.threads import Threads
 from orion_ane.types import Array
 
-SOURCES = (code, gemm, kernels, layout, tiles)
-STRIPS = 4 * gemm.STRIPS  # that one thread multiplies at a time
-LAID = 12 * gemm.PANEL  # rows that one thread lays out at a time
+SOURCES = (code, gemm, kernels, layout, tile_sizes, tiles)
+STRIPS = 4 * tile_sizes.STRIPS  # that one thread multiplies at a time
+LAID = 12 * tile_sizes.PANEL  # rows that one thread lays out at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,8 @@ def _lay(x: int, is_half: int, k: int, rows: int, to: int) -> None:
     """Panels of so many rows of x, each of k numbers."""
     one: Any = np.int64(1)
     size = 4 - 2 * is_half
-    for at in range(0, rows, gemm.PANEL):
-        width = min(gemm.PANEL, rows - at)
+    for at in range(0, rows, tile_sizes.PANEL):
+        width = min(tile_sizes.PANEL, rows - at)
         gemm.lay_panel(x + size * at * k, is_half, (one, k), k, width, to + 4 * at * k)
 
 
@@ -73,13 +73,13 @@ def add_all(products: Sequence[Outer], threads: Threads) -> None:
     parts = [
         (product, at, min(at + STRIPS, strips))
         for product in products
-        for strips in [-(-len(product.dy) // gemm.ROWS)]
+        for strips in [-(-len(product.dy) // tile_sizes.ROWS)]
         for at in range(0, strips, STRIPS)
     ]
 
     def add(i: int) -> None:
         product, first, last = parts[i]
-        scratch = np.empty(gemm.SCRATCH_BYTES // 4, np.float32)
+        scratch = np.empty(tile_sizes.SCRATCH_BYTES // 4, np.float32)
         dy, to = product.dy, product.to
         sizes = len(dy), to.shape[1], dy.shape[1]
         place, pitch = panels[id(product.x)].ctypes.data, to.strides[0] // 4
@@ -94,7 +94,7 @@ def add_all(products: Sequence[Outer], threads: Threads) -> None:
 
 def _room(x: Array) -> Array:
     """Memory for the panels of x, at a multiple of 64 bytes."""
-    count = -(-len(x) // gemm.PANEL) * gemm.PANEL * x.shape[1]
+    count = -(-len(x) // tile_sizes.PANEL) * tile_sizes.PANEL * x.shape[1]
     held = np.empty(count + 16, np.float32)
     start = -held.ctypes.data % 64 // 4
     return held[start : start + count]

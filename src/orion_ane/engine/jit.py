@@ -18,6 +18,7 @@ from numba.core.caching import FunctionCache
 from numba.extending import intrinsic as _intrinsic
 
 from orion_ane.engine.compiling import compiling
+from orion_ane.engine.machine_code import function
 from orion_ane.errors import BackendError
 
 _log = logging.getLogger("orion_ane")
@@ -68,15 +69,39 @@ class Native:
     @cached_property
     def address(self) -> int:
         """Where its code is."""
+        return int(self._compiled.library.get_pointer_to_function(self._symbol))
+
+    @property
+    def code(self) -> tuple[str, bytes] | None:
+        """Its name in an object file, and that; None where numba keeps none."""
+        cache = self._kernel._cache  # noqa: SLF001 - as in `_keep`
+        if not isinstance(cache, _Cache):
+            return None
+        found = cache.object_of(self._signature, self._compiled.library.codegen)
+        return None if found is None else (self._symbol, found)
+
+    def __call__(self, *args: int) -> Any:
+        """Call it from Python."""
+        return self._function(*args)
+
+    @cached_property
+    def _function(self) -> Callable[..., Any]:
+        return function(self.address, self._signature)
+
+    @cached_property
+    def _compiled(self) -> Any:
         self._kernel.compile(self._signature)
         (found,) = self._kernel.overloads.values()
-        name = found.fndesc.llvm_cfunc_wrapper_name
-        return int(found.library.get_pointer_to_function(name))
+        return found
+
+    @property
+    def _symbol(self) -> str:
+        return str(self._compiled.fndesc.llvm_cfunc_wrapper_name)
 
 
 def native(
     signature: str, *, sources: tuple[ModuleType, ...] = ()
-) -> Callable[[Callable[..., None]], Native]:
+) -> Callable[[Callable[..., Any]], Native]:
     """A decorator for a kernel that is called by its address.
 
     Args:
@@ -84,10 +109,10 @@ def native(
         sources: as for `compiled`.
     """
 
-    def decorate(function: Callable[..., None]) -> Native:
+    def decorate(written: Callable[..., Any]) -> Native:
         options = _OPTIONS | {"no_cpython_wrapper": True}
-        kernel = _made(function, options)
-        _keep(kernel, function, sources)
+        kernel = _made(written, options)
+        _keep(kernel, written, sources)
         return Native(kernel, signature)
 
     return decorate
@@ -123,6 +148,14 @@ class _Cache(FunctionCache):
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         key = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]  # likewise
         return key, self._sources
+
+    def object_of(self, signature: str, codegen: Any) -> bytes | None:
+        """The object file of a kernel that was kept."""
+        kept = self._cache_file.load(self._index_key(signature, codegen))
+        if kept is None:
+            return None
+        (_, kind, data), *_ = kept
+        return bytes(data[0]) if kind == "object" else None
 
 
 @cache

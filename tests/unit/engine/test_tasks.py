@@ -61,7 +61,7 @@ def test_what_is_small_is_one_task_for_each_thread(count):
 
 
 def test_a_thread_with_nothing_to_do_ends_and_may_come_again():
-    shared = np.zeros(run.SHARED, np.int64)
+    shared = np.zeros(layout.SHARED, np.int64)
     address = shared.ctypes.data
     for _ in range(2):
         assert run.enlist(address, 1) == 1
@@ -73,7 +73,7 @@ def test_a_thread_with_nothing_to_do_ends_and_may_come_again():
 
 
 def test_who_comes_late_has_a_part_and_is_waited_for():
-    shared, row = np.zeros(run.SHARED, np.int64), np.zeros((1, layout.COMMAND_COLUMNS), np.int64)
+    shared, row = np.zeros(layout.SHARED, np.int64), np.zeros((1, layout.COMMAND_COLUMNS), np.int64)
     address, done, others = shared.ctypes.data, list[int](), list[threading.Thread]()
     leader, came = threading.get_ident(), threading.Event()
 

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from orion_ane.engine.functions import ROUNDS_NOTHING
 from orion_ane.engine.known import Known
+from orion_ane.engine.plan.codes import Codes
 from orion_ane.engine.plan.commands import Buffer, Command, Shape, Step, View, packed, whole
-from orion_ane.engine.plan.gemm import PANEL, ROWS
 from orion_ane.engine.plan.layout import (
     COLUMNS,
     SMALL_PRODUCT,
@@ -19,7 +19,7 @@ from orion_ane.engine.plan.layout import (
     Fold,
     Kind,
 )
-from orion_ane.engine.plan.quantised import Codes
+from orion_ane.engine.plan.tile_sizes import PANEL, ROWS
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node, Op
 from orion_ane.ops.arithmetic import Add, GreaterEqual, Maximum, Mul, RealDiv, Select, Sub

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from orion_ane.engine.jit import compiled
-from orion_ane.engine.plan import kernels, tiles
+from orion_ane.engine.plan import kernels
 from orion_ane.engine.plan.code import value_of
 from orion_ane.engine.plan.kernels import floats, halves
 from orion_ane.engine.plan.layout import DEPTH
+from orion_ane.engine.plan.tile_sizes import LANES, PANEL, ROWS, STRIP_BYTES, STRIPS
 from orion_ane.engine.plan.tiles import (
     move_floats,
     move_halves,
@@ -22,10 +23,7 @@ from orion_ane.engine.plan.tiles import (
     turn_halves,
 )
 
-LANES, ROWS, PANEL = tiles.LANES, tiles.ROWS, tiles.PANEL
-_STRIP, _TILE = tiles.STRIP_BYTES, tiles.TILE_BYTES
-STRIPS = 8  # that are multiplied by a panel while it is near
-SCRATCH_BYTES = STRIPS * _STRIP + _TILE
+_STRIP = STRIP_BYTES  # a plain number, which numba compiles in
 
 
 @compiled(is_part=True)

@@ -24,7 +24,7 @@ from orion_ane.engine.plan.steps import exp_of
 from orion_ane.types import Array
 
 _BASE, _OFFSET = int(layout.Of.BASE), int(layout.Of.OFFSET)
-MANY = 1 << 32  # no table has so many rows: where one ends is its reader's business
+MANY = layout.MANY
 
 
 @compiled(is_part=True)

@@ -15,6 +15,7 @@ THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying b
 FILLED = 64  # columns of a port that is not full are read in stretches of so many
 SMALL_PRODUCT = 1 << 15  # multiply-adds that are sooner done row by row than laid out
 WIDE = 16  # rows and columns that a product has at least, to be laid out
+MANY = 1 << 32  # no table has so many rows: where one ends is its reader's business
 DEPTH = 256  # of the inner axis of a wide product: what is summed before it is added
 
 
@@ -141,6 +142,14 @@ class Fold(IntEnum):
 COMMAND = "void(int64, int64, int64, int64, int64, int64, int64)"
 """What does a command takes: the addresses of its row, of the views, of the steps and of the
 bases, then of the thread's own memory, and its units, from one to before another."""
+
+ENLIST, FOLLOW = "int64(int64, int64)", "void(int64, int64)"
+LEAD = f"void({', '.join(['int64'] * 10)})"
+"""What those take that run commands; see there."""
+
+# What the threads of a process share, each number in cache lines of its own
+TAKEN, DONE, OPEN, LEFT, AWAKE, ARGUMENTS = range(0, 128 * 6, 128)
+SHARED = (ARGUMENTS + 128) // 8
 
 COMMAND_COLUMNS = len(At)
 TASK_COLUMNS = len(Task)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from orion_ane.engine.jit import compiled, native
-from orion_ane.engine.plan import code, gemm, kernels, layout, steps, tiles, vectors
+from orion_ane.engine.plan import code, gemm, kernels, layout, steps, tile_sizes, tiles, vectors
 from orion_ane.engine.plan.kernels import floats, place_of, row, table
 from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS
 from orion_ane.types import Array
@@ -17,7 +17,7 @@ SIZE, TOTAL, VIEW, ROUNDS = (int(layout.At[name]) for name in ("SIZE", "TOTAL", 
 A, B, C = int(layout.At.A), int(layout.At.B), int(layout.At.C)
 IS_HALF, SHAPE, STRIDE = (int(layout.Of[name]) for name in ("IS_HALF", "SHAPE", "STRIDE"))
 
-SOURCES = (code, gemm, kernels, layout, steps, tiles, vectors)
+SOURCES = (code, gemm, kernels, layout, steps, tile_sizes, tiles, vectors)
 
 
 @compiled(is_part=True)
@@ -41,10 +41,10 @@ def lay_panels(
     size, count = 4 - 2 * view[IS_HALF], gemm.panels_of(columns)
     steps = view[STRIDE + 3], view[STRIDE + 4]
     for job in range(begin * c[SIZE], min(end * c[SIZE], c[TOTAL])):
-        first = job % count * gemm.PANEL
-        width = min(gemm.PANEL, columns - first)
+        first = job % count * tile_sizes.PANEL
+        width = min(tile_sizes.PANEL, columns - first)
         source = x + size * (_offset(view, job // count) + first * steps[1])
-        place = to + 4 * job * gemm.PANEL * depth
+        place = to + 4 * job * tile_sizes.PANEL * depth
         gemm.lay_panel(source, view[IS_HALF], steps, depth, width, place)
 
 
@@ -71,6 +71,6 @@ def multiply(
             source, view[IS_HALF], steps, laid, out, sizes, n, adds, first, last, registers
         )
         if c[ROUNDS]:
-            rows = min(m, last * gemm.ROWS) - first * gemm.ROWS
-            kernels.round_halves(floats(out + 4 * first * gemm.ROWS * n, rows * n))
+            rows = min(m, last * tile_sizes.ROWS) - first * tile_sizes.ROWS
+            kernels.round_halves(floats(out + 4 * first * tile_sizes.ROWS * n, rows * n))
         job += last - first

@@ -9,11 +9,11 @@ import numpy as np
 from orion_ane.engine.known import Known
 from orion_ane.engine.plan import team
 from orion_ane.engine.plan.build import Builder
+from orion_ane.engine.plan.codes import KnownCodes
 from orion_ane.engine.plan.fuse import fused, scheduled
-from orion_ane.engine.plan.kernels import MANY
+from orion_ane.engine.plan.layout import MANY
 from orion_ane.engine.plan.memory import Arena
 from orion_ane.engine.plan.phases import ALIGNMENT, arena, deal
-from orion_ane.engine.plan.quantised import KnownCodes
 from orion_ane.engine.plan.table import Table
 from orion_ane.engine.plan.tasks import grouped, tasks
 from orion_ane.engine.threads import Threads

@@ -7,8 +7,6 @@ activation.  Wide ones unpack a stretch of rows to fp32 and then are as any othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,111 +15,27 @@ from numba import types
 from numba.core import cgutils
 
 from orion_ane.engine.jit import compiled, intrinsic, native
-from orion_ane.engine.known import Known
 from orion_ane.engine.macs.vectors import HALF, I16, I32, I64, SINGLE, Vectors
-from orion_ane.engine.plan import code, kernels, layout, steps, vectors
+from orion_ane.engine.plan import code, codes, kernels, layout, steps, vectors
 from orion_ane.engine.plan.code import half_of, value_of
+from orion_ane.engine.plan.codes import BLOCK
 from orion_ane.engine.plan.kernels import floats, halves, row, table
 from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS, At, Of
-from orion_ane.engine.plan.turned import turned
 from orion_ane.engine.plan.vectors import dot_floats
-from orion_ane.ir.graph import Graph
-from orion_ane.ir.node import Node
-from orion_ane.ops.foreign.quantization import AffineDequantize, BlockwiseShiftScale
-from orion_ane.ops.leaf import Const, Weight
-from orion_ane.ops.linear import Conv1x1
-from orion_ane.ops.shape import Cast
-from orion_ane.types import Array, DType
 
-BLOCK = 32  # activations of one scale
 LARGEST = 32767  # of an activation's code
 TINY = 1e-30  # activations that are all below count as 0: their codes' factor would overflow
 
 I8 = ir.IntType(8)
-_LANES, _WAYS = 16, 4
+_LANES, _WAYS = codes.LANES, 4
 _VIEW, _A, _B, _C, _ROUNDS = At.VIEW.value, At.A.value, At.B.value, At.C.value, At.ROUNDS.value
 _SIZE, _TOTAL = At.SIZE.value, At.TOTAL.value
 _BASE, _OFFSET, _IS_HALF = Of.BASE.value, Of.OFFSET.value, Of.IS_HALF.value
 
-SOURCES = (code, kernels, layout, steps, vectors)
-
-
-# What of a graph is such a weight
-
-
-@dataclass(frozen=True)
-class Codes:
-    """A weight that is unpacked by its readers.
-
-    Attributes:
-        data: int8 codes, [O, I] and axes of one element.
-        scale: a number for each row, or each block of a row.
-        block: how many codes of a row have one scale.
-    """
-
-    data: Node
-    scale: Node
-    block: int
-
-
-def codes_of(node: Node) -> Codes | None:
-    """The codes of a weight that a program unpacks; None if it is none, or not of that form."""
-    if node.type.rank < 2 or node.type.shape[2:] != (1,) * (node.type.rank - 2):
-        return None
-    rows, columns = node.type.shape[:2]
-    match node:
-        case Node(op=AffineDequantize(axis=axis), args=(data, scale, zero)):
-            fits = axis % node.type.rank == 0 and scale.type.elements == rows
-            block = columns if fits and _is_zero(zero) else 0
-        case Node(op=BlockwiseShiftScale(has_offset=False), args=(data, scale)):
-            fits = scale.type.shape[0] == rows
-            block = columns // scale.type.shape[1] if fits else 0
-        case _:
-            return None
-    plain = data.type.dtype is DType.INT8 and isinstance(data.op, Weight)
-    stored = scale.args[0] if isinstance(scale.op, Cast) else scale
-    return Codes(data, scale, block) if block and plain and isinstance(stored.op, Weight) else None
-
-
-def _is_zero(node: Node) -> bool:
-    return isinstance(node.op, Const) and not node.op.value.any()
-
-
-def kept(graph: Graph) -> dict[Node, Codes]:
-    """The weights of a graph that stay codes: those that products of a weight alone read."""
-    found = {node: codes for node in graph.nodes if (codes := codes_of(node)) is not None}
-    for node in graph.nodes:
-        reads = node.args[:1] if isinstance(node.op, Conv1x1) else node.args
-        for arg in reads:
-            found.pop(arg, None)
-    for node in graph.outputs.values():
-        found.pop(node, None)
-    return found
-
-
-class KnownCodes(Known):
-    """What is known of a graph, whose quantised weights are not unpacked, nor transposed laid out.
-
-    Where values are rounded to fp16, unpacked weights are too; so there they are folded.
-    """
-
-    def __init__(self, graph: Graph, weights: Mapping[Weight, Array], *, rounds: bool) -> None:
-        super().__init__(weights, rounds=rounds)
-        self.codes = {} if rounds else kept(graph)
-        self._turned = turned(graph)
-
-    def _fold(self, node: Node, args: tuple[Node, ...]) -> Array | None:
-        apart = node in self.codes or node in self._turned
-        return None if apart else super()._fold(node, args)
+SOURCES = (code, codes, kernels, layout, steps, vectors)
 
 
 # Thin products
-
-
-def scratch_bytes(inner: int, columns: int) -> int:
-    """What a thread needs of its own for a product of thin columns."""
-    blocks = -(-inner // BLOCK) + _LANES
-    return 2 * inner * columns + 4 * blocks * (columns + 1) + 4 * inner + 256
 
 
 def _load_codes(b: Any, base: Any, index: Any) -> Any:

@@ -6,11 +6,23 @@ processor of, delays nobody by more than a task.
 
 from __future__ import annotations
 
-from orion_ane.engine.jit import compiled
+from orion_ane.engine.jit import compiled, native
 from orion_ane.engine.plan import code, kernels, layout
 from orion_ane.engine.plan.code import call_native, fetch, fetch_add, pause, put, yield_processor
 from orion_ane.engine.plan.kernels import table
-from orion_ane.engine.plan.layout import COMMAND_COLUMNS, TASK_COLUMNS
+from orion_ane.engine.plan.layout import (
+    ARGUMENTS,
+    AWAKE,
+    COMMAND_COLUMNS,
+    DONE,
+    ENLIST,
+    FOLLOW,
+    LEAD,
+    LEFT,
+    OPEN,
+    TAKEN,
+    TASK_COLUMNS,
+)
 
 # Plain numbers: numba compiles them in.
 SPAN, CALL = int(layout.At.SPAN), int(layout.At.CALL)
@@ -18,9 +30,6 @@ FIRST, COUNT, BEGIN, END, NEEDS = map(int, layout.Task)
 
 SOURCES = (code, kernels, layout)
 
-# What the threads of a process share, each number in cache lines of its own
-TAKEN, DONE, OPEN, LEFT, AWAKE, ARGUMENTS = range(0, 128 * 6, 128)
-SHARED = (ARGUMENTS + 128) // 8
 _CLOSED = 1 << 40
 _SPINS = 2_000  # pauses before a waiting thread lets others have the processor
 _IDLE_SPINS = 64  # pauses between two offers of it by a thread that has nothing to do
@@ -59,7 +68,7 @@ def _work(shared: int, tasks_at: int, total: int, tables: tuple[int, int, int, i
         taken = fetch_add(shared + TAKEN, 1)
 
 
-@compiled(sources=SOURCES)
+@native(ENLIST, sources=SOURCES)
 def enlist(shared: int, wanted: int) -> int:
     """How many threads must `follow`, so that as many as are wanted do; they count as awake."""
     missing = max(0, wanted - fetch(shared + AWAKE))
@@ -67,7 +76,7 @@ def enlist(shared: int, wanted: int) -> int:
     return missing
 
 
-@compiled(sources=SOURCES)
+@native(LEAD, sources=SOURCES)
 def lead(
     shared: int,
     expected: int,
@@ -117,7 +126,7 @@ def lead(
         spins = _waited(spins)
 
 
-@compiled(sources=SOURCES)
+@native(FOLLOW, sources=SOURCES)
 def follow(shared: int, stays: int) -> None:
     """Have a part in what another thread leads, until there is nothing for `stays` pauses."""
     idle, at = 0, shared + ARGUMENTS

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from orion_ane.engine.plan.codes import scratch_bytes
 from orion_ane.engine.plan.commands import Buffer, Command, Shape, Step, View
-from orion_ane.engine.plan.gemm import SCRATCH_BYTES
 from orion_ane.engine.plan.layout import (
     COMMAND_COLUMNS,
     RANK,
@@ -21,7 +21,7 @@ from orion_ane.engine.plan.layout import (
     Kind,
 )
 from orion_ane.engine.plan.natives import NATIVES
-from orion_ane.engine.plan.quantised import scratch_bytes
+from orion_ane.engine.plan.tile_sizes import SCRATCH_BYTES
 from orion_ane.types import Array
 
 LARGE_UNIT = 1 << 14  # elements: longer to do than commands to go through

@@ -12,14 +12,15 @@ from time import perf_counter
 import numpy as np
 
 from orion_ane.engine.compiling import compiling
-from orion_ane.engine.plan import run
+from orion_ane.engine.plan import natives
+from orion_ane.engine.plan.layout import SHARED
 from orion_ane.engine.threads import Threads
 
 STAYS_S = 3e-3
 """Longer than the host takes between two programs, or between two tokens."""
 _TRIED = 10_000
 
-_SHARED = np.zeros(run.SHARED, np.int64)
+_SHARED = np.zeros(SHARED, np.int64)
 
 
 def lead(
@@ -40,23 +41,23 @@ def lead(
     """
     shared = _SHARED.ctypes.data
     if count > 1:
-        missing = run.enlist(shared, count - 1)
+        missing = natives.enlist(shared, count - 1)
         if missing:
             stays = _pauses()
-            threads.start(lambda: run.follow(shared, stays), missing)
-    run.lead(shared, count, *tasks, *tables, *scratch)
+            threads.start(lambda: natives.follow(shared, stays), missing)
+    natives.lead(shared, count, *tasks, *tables, *scratch)
 
 
 @cache
 def _pauses() -> int:
     """How many pauses a thread stays for: one is 20 cycles or 140, by processor."""
-    shared = np.zeros(run.SHARED, np.int64)
+    shared = np.zeros(SHARED, np.int64)
     times = []
     with compiling():  # once, and no part of a run either
-        run.follow(shared.ctypes.data, 0)  # here, so that no thread of the team compiles it
+        natives.follow(shared.ctypes.data, 0)  # here, so that no thread of the team compiles it
         for _ in range(3):
             start = perf_counter()
-            run.follow(shared.ctypes.data, _TRIED)
+            natives.follow(shared.ctypes.data, _TRIED)
             times.append(perf_counter() - start)
     return int(STAYS_S / min(times) * _TRIED)
 

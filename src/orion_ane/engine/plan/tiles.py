@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
 from orion_ane.engine.jit import intrinsic
 from orion_ane.engine.macs.vectors import HALF, I32, I64, SINGLE
 from orion_ane.engine.plan.code import I16
-from orion_ane.engine.plan.layout import DEPTH
-
-_IS_WIDE = binding.get_host_cpu_features().get("avx512f", False)
-LANES, ROWS = (16, 14) if _IS_WIDE else (8, 6)
-VECTORS = 2
-PANEL = LANES * VECTORS
-"""Columns of a tile, and of the panels that hold the right side."""
-STRIP_BYTES = 4 * LANES * DEPTH
-"""A strip is `ROWS` rows of the left side over a block of k, turned: LANES numbers for each k."""
-TILE_BYTES = 4 * LANES * PANEL
+from orion_ane.engine.plan.tile_sizes import LANES, PANEL, ROWS, VECTORS
 
 _VECTOR = ir.VectorType(SINGLE, LANES)
 _AHEAD = 8  # steps of k that lie ahead of those multiplied when they are fetched

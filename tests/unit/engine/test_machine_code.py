@@ -1,0 +1,135 @@
+"""Kernels' code is put in memory from the disk, as numba would, or is left to numba."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orion_ane.engine import kept_code, machine_code
+from orion_ane.engine.jit import native
+from orion_ane.engine.machine_code import UnlinkableError, function, linked
+from orion_ane.engine.plan.natives import Held
+from orion_ane.engine.plan.rows import softmax
+from orion_ane.engine.plan.run import enlist
+
+SIGNATURE = "int64(int64, int64)"
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="numba loads all code here"
+)
+
+
+@pytest.fixture(scope="module")
+def code() -> tuple[str, bytes]:
+    """The largest kernel's but for tapes: constants, a table of jumps, calls of the C library."""
+    found = softmax.code
+    assert found is not None
+    return found
+
+
+def test_linked_code_does_what_numba_loaded() -> None:
+    assert enlist.code is not None
+    name, data = enlist.code
+    ours = function(linked(data, name), SIGNATURE)
+    for call in (ours, enlist):
+        shared = np.zeros(1024, np.int64)
+        assert [call(shared.ctypes.data, wanted) for wanted in (2, 3, 1)] == [2, 1, 0]
+
+
+def test_memory_that_runs_is_written_to_no_more(code: tuple[str, bytes]) -> None:
+    address = linked(code[1], code[0])
+    (rights,) = (
+        line.split()[1]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        for start, end in [(int(part, 16) for part in line.split()[0].split("-"))]
+        if start <= address < end
+    )
+    assert rights.startswith("r-x")
+
+
+def test_code_that_is_cut_short_or_of_another_kind_is_refused(code: tuple[str, bytes]) -> None:
+    name, data = code
+    for size in (0, 16, 63, 64, len(data) // 2, len(data) - 1):
+        with pytest.raises(UnlinkableError):
+            linked(data[:size], name)
+    arm = data[:18] + b"\xb7\0" + data[20:]
+    with pytest.raises(UnlinkableError, match="no ELF object of x86-64"):
+        linked(arm, name)
+    with pytest.raises(UnlinkableError):
+        linked(data, "no_such_function")
+
+
+def test_a_name_that_the_process_does_not_have_is_refused(code: tuple[str, bytes]) -> None:
+    name, data = code
+    with pytest.raises(UnlinkableError, match="undefined symbol"):
+        linked(data.replace(b"\0PyErr_SetString\0", b"\0PyErr_SetStrinX\0"), name)
+
+
+def test_code_is_found_as_it_was_kept_and_damaged_code_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: tuple[str, bytes]
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert kept_code.find("softmax") is None
+    kept_code.keep("softmax", *code)
+    assert kept_code.find("softmax")
+    (file,) = tmp_path.rglob("*softmax*")
+    whole = file.read_bytes()
+    for spoilt in (b"", whole[:-1], whole[:200] + b"?" + whole[201:]):
+        file.write_bytes(spoilt)
+        assert kept_code.find("softmax") is None
+    file.write_bytes(whole)
+    monkeypatch.setattr(kept_code, "_key", lambda: "of other sources")
+    assert kept_code.find("softmax") is None
+
+
+def test_where_code_may_not_run_numba_loads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: tuple[str, bytes]
+) -> None:
+    def refuse(base: int, size: int) -> None:
+        raise OSError(13, "code in memory is not allowed")
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    kept_code.keep("run.enlist", *code)
+    monkeypatch.setattr(machine_code, "_allow", refuse)
+    assert kept_code.find("run.enlist") is None
+    assert Held("run", "enlist", SIGNATURE).address == enlist.address
+
+
+def test_a_kernel_without_a_place_on_the_disk_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: object) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr("orion_ane.engine.jit._Cache", type("Nowhere", (), {"__init__": nowhere}))
+
+    def first(x: int, y: int) -> int:
+        return x - y
+
+    kernel = native(SIGNATURE)(first)
+    assert kernel(5, 3) == 2
+    assert kernel.code is None
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from orion_ane.engine import lower
+from orion_ane.ir import Graph
+from orion_ane.ops import input_, matmul
+from orion_ane.types import DType, TensorType
+x, y = (input_(name, TensorType(DType.FP32, (1, 1, 4, 4))) for name in "xy")
+feed = {name: np.eye(4, dtype=np.float32)[None, None] for name in "xy"}
+graph = Graph({"x": x, "y": y}, {"z": matmul(x, y)})
+assert lower(graph, {}, numerics="fp32", threads=2).run(feed)["z"].sum() == 4
+print(sorted({"numba", "llvmlite"} & set(sys.modules)))
+"""
+
+
+def test_a_process_whose_kernels_are_kept_loads_neither_numba_nor_llvm() -> None:
+    for _ in range(2):
+        command = [sys.executable, "-c", PROGRAM]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
