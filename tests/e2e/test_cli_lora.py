@@ -128,6 +128,22 @@ def test_an_adapter_is_not_written_to_a_file(tmp_path, rows, capsys):
     assert not (tmp_path / "ad.bin").exists()
 
 
+@pytest.mark.parametrize(
+    ("weight", "words"), [("nan", "--weight: no such weight"), ("1e300", "fp32 has no room for")]
+)
+def test_a_weight_that_makes_numbers_infinite_fuses_nothing(weight, words, tmp_path, capsys):
+    model = toy_llama(tmp_path / "model")
+    config = load_checkpoint(model).config
+    new = fresh(config, AdapterConfig(2, 4, ("v_proj",)), seed=0)
+    some = {p: replace(one, b=np.ones_like(one.b)) for p, one in new.matrices.items()}
+    save_adapter(tmp_path / "some", replace(new, matrices=some))
+    out = tmp_path / "fused"
+    words_of = ["--model", model, "--adapter", tmp_path / "some", "--out", out, "--weight", weight]
+    _, said = ran(capsys, "lora", "fuse", *words_of, code=2)
+    assert words in said
+    assert not out.exists()
+
+
 def test_an_adapter_of_a_model_that_nobody_named_is_refused(tmp_path, capsys):
     config = load_checkpoint(find("orion-stories")).config
     words = ["generate", "--prompt", "Once", "--max-tokens", "2", "--device", "cpu", "--adapter"]

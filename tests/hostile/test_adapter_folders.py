@@ -272,6 +272,29 @@ def test_a_whole_name_is_meant_whatever_the_layers_are(tmp_path):
     assert found == ["model.layers.0.self_attn.q_proj", "model.layers.2.self_attn.v_proj"]
 
 
+# Numbers
+
+
+def test_doubles_are_rounded_to_fp32_as_peft_rounds_them(folder):
+    tensors = {name: array * np.float64(1 / 3) for name, array in tensors_of(folder).items()}
+    found = load_adapter(with_tensors(folder, tensors), LLAMA)
+    name = "model.layers.0.self_attn.q_proj"
+    wide = tensors[f"{BEFORE}{name}.lora_A.weight"]
+    assert found.matrices[name].a.dtype == np.float32
+    assert (found.matrices[name].a == wide.astype(np.float32)).all()
+
+
+def test_doubles_that_fp32_has_no_room_for_are_refused(folder):
+    tensors = {name: array.astype("f8") for name, array in tensors_of(folder).items()}
+    name = next(iter(tensors))
+    tensors[name][0, 0] = -1e39
+    with pytest.raises(CheckpointError, match=r"has no room for: got 1e\+39"):
+        load_adapter(with_tensors(folder, tensors), LLAMA)
+    tensors[name][0, 0] = np.inf
+    with pytest.raises(CheckpointError, match="not finite"):
+        load_adapter(with_tensors(folder, tensors), LLAMA)
+
+
 # What is put into weights
 
 

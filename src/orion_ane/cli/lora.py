@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def fuse(
     """
     if out.suffix == ".bin":
         raise ConfigError("--out", "not a folder", got=str(out))
+    if not isfinite(weight):
+        raise ConfigError("--weight", "no such weight", got=weight, want="a finite number")
     checkpoint = load_checkpoint(find(model, download=download))
     found = without_models_head(load_adapter(adapter, checkpoint.config), checkpoint.tensors)
     want_exportable(out, checkpoint.config)

@@ -19,7 +19,7 @@ from orion_ane.errors import ConfigError
 from orion_ane.lora.adapter import Adapter
 from orion_ane.lora.inject import Site, sites_of
 from orion_ane.lora.modules import HEAD, head_name, table_name
-from orion_ane.lora.worn import Layout, Packed, bucket_of, packed, room_for, stacked
+from orion_ane.lora.worn import Layout, Packed, bucket_of, packed, regrown, room_for, stacked
 from orion_ane.mil import WeightFile, pack
 from orion_ane.models.decoder import Decoder
 from orion_ane.nn.blocks import Precision
@@ -53,6 +53,7 @@ class Worn:
         heads: those of the head.
         host: tables that the host looks up, in place of the model's.
         head: the head in place of the model's; None is the model's.
+        called: what was chosen, for people; empty is the model alone.
     """
 
     rank: int = 0
@@ -61,6 +62,7 @@ class Worn:
     heads: Mapping[str, Array] = field(default_factory=dict)
     host: Mapping[str, Array] = field(default_factory=dict)
     head: Head | None = None
+    called: str = ""
 
     def body(self, layers: range) -> Mapping[str, Array]:
         """The ports of the program of some layers."""
@@ -154,7 +156,7 @@ class Wardrobe:
         matrices = self._layout.by_label(parts)
         dtype = self.precision.compute
         ports = {
-            place: packed(matrices, self._of(place).values(), rank, dtype)
+            place: packed(name, matrices, self._of(place).values(), rank, dtype)
             for place, rank in self._places(*ranks)
         }
         notes += self._grow(*ranks)
@@ -184,7 +186,7 @@ class Wardrobe:
         if isinstance(chosen, str):
             if chosen not in self._worn:
                 held = self._want(chosen)
-                self._worn[chosen] = self._made(held.ports, held.adapter.tables, held.head)
+                self._worn[chosen] = self._made(held.ports, held.adapter.tables, held.head, chosen)
             return self._worn[chosen]
         key = self.checked(chosen)
         if key not in self._stacks:
@@ -207,8 +209,9 @@ class Wardrobe:
             self._want(name)
             if isinstance(weight, bool) or not isinstance(weight, int | float):
                 raise ConfigError(f"adapter {name}", "no such weight", got=weight, want="a number")
-            if not isfinite(weight):
-                raise ConfigError(f"adapter {name}", "no such weight", got=weight)
+            if not _is_finite(weight):
+                want = "a finite number"
+                raise ConfigError(f"adapter {name}", "no such weight", got=weight, want=want)
         return tuple(sorted((name, float(weight)) for name, weight in chosen.items()))
 
     def _want(self, name: str) -> _Held:
@@ -235,12 +238,15 @@ class Wardrobe:
         needs = {place: room_for(held.ports[place] for held, _ in helds) for place in places}
         head_rank = needs.pop(_HEAD, 0)
         self._grow(*self._ranks(max(needs.values(), default=0), head_rank))
-        weighted = [(self._want(name).ports, weight) for name, weight in key]
+        weighted = [(name, self._want(name).ports, weight) for name, weight in key]
         ports = {
-            place: stacked([(p[place], w) for p, w in weighted], self._of(place).values(), rank)
+            place: stacked(
+                [(n, p[place], w) for n, p, w in weighted], self._of(place).values(), rank
+            )
             for place, rank in self._places(self.rank, self.head_rank)
         }
-        return self._made(ports, tables, head)
+        called = " + ".join(f"{weight:g} of {name}" for name, weight in key)
+        return self._made(ports, tables, head, called)
 
     def _ranks(self, rank: int, head_rank: int) -> tuple[int, int]:
         """The ranks that ports have once there are such adapters."""
@@ -277,7 +283,7 @@ class Wardrobe:
         for place, rank in self._places(self.rank, self.head_rank):
             one = ports.get(place, Packed(rank, {}, {}))
             if one.rank != rank:
-                one = stacked([(one, 1.0)], self._of(place).values(), rank)
+                one = regrown(one, self._of(place).values(), rank)
             found[place] = one
         return found
 
@@ -285,18 +291,22 @@ class Wardrobe:
         if not self.rank:
             return BARE
         if self._none is None:
-            self._none = self._made(self._grown({}), {}, None)
+            self._none = self._made(self._grown({}), {}, None, "")
         return self._none
 
     def _made(
-        self, ports: Mapping[int, Packed], tables: Mapping[str, Array], head: Head | None
+        self,
+        ports: Mapping[int, Packed],
+        tables: Mapping[str, Array],
+        head: Head | None,
+        called: str,
     ) -> Worn:
         every = {place: self._filled(place, one) for place, one in ports.items()}
         heads = every.pop(_HEAD, {})
         host = {}
         if "embed" in tables:
             host[table_name(self.decoder.config)] = tables["embed"]
-        return Worn(self.rank, self.head_rank, every, heads, host, head)
+        return Worn(self.rank, self.head_rank, every, heads, host, head, called)
 
     def _filled(self, place: int, one: Packed) -> dict[str, Array]:
         """All ports of a program: those that nothing is in are shared zeros."""
@@ -336,3 +346,10 @@ class Wardrobe:
                 want="weights auto, fp32 or fp16",
             )
         return Head(name, pack({label: new.get(label, file.array(label)) for label in file.types}))
+
+
+def _is_finite(weight: float) -> bool:
+    try:
+        return isfinite(weight)
+    except OverflowError:  # a whole number that no float holds
+        return False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from orion_ane.ane.layout import unpack
-from orion_ane.errors import ConfigError, DataError
+from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.generate.adapters import BARE, Worn
 from orion_ane.generate.bucket import Bucket
 from orion_ane.generate.chained import NO_LOGITS, Chained
@@ -86,6 +86,7 @@ class Session:
         Raises:
             ConfigError: the sequence would outgrow the model's context.
             DataError: no token, or an id outside the vocabulary.
+            BackendError: a logit is not a number, or is infinite, while an adapter is worn.
         """
         config = self._programs.decoder.config
         if not ids:
@@ -110,7 +111,19 @@ class Session:
             else:
                 self._run(chunk, heads=0)
         logits = np.concatenate(rows)
+        if self._worn.called:
+            self._want_numbers(logits)
         return logits if all_logits else logits[-1]
+
+    def _want_numbers(self, logits: Array) -> None:
+        """Name the adapter where numbers left the device's range: the model alone is known good."""
+        if np.isnan(logits).any() or np.isposinf(logits).any():
+            raise BackendError(
+                "logits",
+                f"not finite with adapter {self._worn.called}",
+                got=logits[~np.isfinite(logits)][0],
+                hint="what it adds leaves the device's range: take a smaller weight, or device cpu",
+            )
 
     def _run(self, ids: Sequence[int], *, heads: int) -> Array:
         """Run new tokens; the logits of the last so many, [S, V], and the cache grows."""

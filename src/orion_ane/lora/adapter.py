@@ -38,8 +38,9 @@ class LowRank:
 
     def delta(self) -> Array:
         """What is added to W, [O, I] in fp32."""
-        product = self.b.astype(np.float32) @ self.a.astype(np.float32)
-        return product * np.float32(self.scale)
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever adds it looks
+            product = self.b.astype(np.float32) @ self.a.astype(np.float32)
+            return product * np.float32(self.scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +157,9 @@ def merged(adapter: Adapter, tensors: Mapping[str, Array]) -> tuple[ModelConfig,
 
     A head that was tied to the token vectors becomes a matrix of its own where one of the two
     alone is changed.
+
+    Raises:
+        ConfigError: a sum that fp32 has no room for.
     """
     model = adapter.model
     parts = adapter.parts()
@@ -163,14 +167,23 @@ def merged(adapter: Adapter, tensors: Mapping[str, Array]) -> tuple[ModelConfig,
     found = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
     new_head = adapter.tables.get(HEAD, found[head])
     if HEAD in parts:
-        new_head = new_head + parts.pop(HEAD).delta()
+        new_head = _summed(adapter, HEAD, new_head, parts.pop(HEAD))
     new_table = adapter.tables.get("embed", found[table])
     for name, one in parts.items():
-        found[name] = found[name] + one.delta()
+        found[name] = _summed(adapter, name, found[name], one)
     if model.tied and not np.array_equal(new_head, new_table):
         model, head = replace(model, tied=False), "head"
     found[table], found[head] = new_table, new_head
     return model, {name: frozen(array) for name, array in found.items()}
+
+
+def _summed(adapter: Adapter, name: str, matrix: Array, one: LowRank) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = matrix + one.delta()
+    if not np.isfinite(found).all():
+        where, got = f"adapter {adapter.origin}".rstrip(), f"{name} times {one.scale:g}"
+        raise ConfigError(where, "a sum that fp32 has no room for", got=got)
+    return found
 
 
 def without_models_head(adapter: Adapter, tensors: Mapping[str, Array]) -> Adapter:

@@ -17,11 +17,12 @@ from orion_ane.lora.adapter import Adapter, LowRank, selected
 from orion_ane.lora.config import AdapterConfig, made_for, read_config, written
 from orion_ane.lora.mlx import is_mlx, read_mlx
 from orion_ane.lora.modules import HEAD, Module, modules_of, table_path
+from orion_ane.lora.numbers import numbers_of
 from orion_ane.models.config import GPT2Config, ModelConfig
 from orion_ane.models.weights.documents import read_json
 from orion_ane.models.weights.fields import listed
 from orion_ane.models.weights.safetensors import open_safetensors
-from orion_ane.models.weights.tensors import Stored, frozen
+from orion_ane.models.weights.tensors import Stored
 from orion_ane.types import Array
 
 CONFIG = "adapter_config.json"
@@ -64,7 +65,9 @@ def load_adapter(path: str | Path, model: ModelConfig) -> Adapter:
             )
         raise CheckpointError(str(folder), f"{WEIGHTS} is missing")
     modules = modules_of(model)
-    pairs, whole = _sorted(file, open_safetensors(file).tensors, modules, model, config.base)
+    pairs, whole = _sorted(
+        file, open_safetensors(file, doubles=True).tensors, modules, model, config.base
+    )
     if document.get("ensure_weight_tying") and model.tied and config.saved and whole:
         config = replace(config, saved=(table_path(model).rpartition(".")[2], HEAD))
         one = next(iter(whole.values()))
@@ -76,7 +79,7 @@ def load_adapter(path: str | Path, model: ModelConfig) -> Adapter:
     _want_all(file, pairs, named, modules, config.base)
     matrices = {}
     for name, sides in pairs.items():
-        a, b = (_numbers(file, name, sides[side]) for side in "AB")
+        a, b = (numbers_of(file, name, sides[side]) for side in "AB")
         _want_shapes(file, modules[name], a, b, config.rank_of(name))
         matrices[name] = LowRank(a, b, config.scale_of(name, a.shape[0]))
     return Adapter(config, model, matrices, tables, str(folder), tuple(notes))
@@ -263,7 +266,7 @@ def _tables(
         )
     tables = {}
     for name, table in asked.items():
-        array = _numbers(path, name, whole[name])
+        array = numbers_of(path, name, whole[name])
         if array.shape != (model.vocab, model.dim):
             want = f"[{model.vocab}, {model.dim}]"
             raise CheckpointError(
@@ -275,13 +278,3 @@ def _tables(
             )
         tables[table] = array
     return tables
-
-
-def _numbers(path: Path, name: str, stored: Stored) -> Array:
-    """A tensor in fp32, every number finite."""
-    if stored.read is None:
-        raise CheckpointError(str(path), f"{name} has a type that is not read", got=stored.kind)
-    array = np.array(stored.read(), np.float32)
-    if not np.isfinite(array).all():
-        raise CheckpointError(str(path), f"{name} has numbers that are not finite")
-    return frozen(array)

@@ -6,16 +6,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.lora.adapter import Adapter, LowRank, of_matrices
 from orion_ane.lora.config import made_for
 from orion_ane.lora.modules import modules_of
+from orion_ane.lora.numbers import numbers_of
 from orion_ane.models.config import ModelConfig
 from orion_ane.models.weights.fields import Fields, listed
 from orion_ane.models.weights.safetensors import open_safetensors
-from orion_ane.models.weights.tensors import Stored, frozen
+from orion_ane.models.weights.tensors import Stored
 from orion_ane.types import Array
 
 FILE = "adapters.safetensors"
@@ -52,7 +51,7 @@ def read_mlx(folder: Path, document: Mapping[str, object], model: ModelConfig) -
     modules, hint = modules_of(model), made_for(str(document.get("model") or ""))
     pairs: dict[str, dict[str, Array]] = {}
     left = []
-    for name, stored in open_safetensors(path).tensors.items():
+    for name, stored in open_safetensors(path, doubles=True).tensors.items():
         found = KEY.fullmatch(name)
         if found is None or found["path"] not in modules:
             left.append(name)
@@ -90,10 +89,7 @@ def read_mlx(folder: Path, document: Mapping[str, object], model: ModelConfig) -
 
 
 def _turned(path: Path, name: str, stored: Stored) -> Array:
-    if stored.read is None or len(stored.shape) != 2:
-        got = f"{stored.kind} of {len(stored.shape)} axes"
+    if len(stored.shape) != 2:
+        got = f"{len(stored.shape)} axes"
         raise CheckpointError(str(path), f"{name} is not a matrix", got=got)
-    array = np.array(stored.read(), np.float32).T
-    if not np.isfinite(array).all():
-        raise CheckpointError(str(path), f"{name} has numbers that are not finite")
-    return frozen(array)
+    return numbers_of(path, name, stored).T

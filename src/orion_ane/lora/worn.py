@@ -17,6 +17,7 @@ from orion_ane.nn.blocks import Precision
 from orion_ane.types import Array, DType
 
 PROBE = Precision(DType.FP32, DType.FP32)
+HALF_MAX = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +104,12 @@ class Packed:
 
 
 def packed(
-    matrices: Mapping[str, LowRank], sites: Iterable[Site], rank: int, dtype: DType
+    name: str, matrices: Mapping[str, LowRank], sites: Iterable[Site], rank: int, dtype: DType
 ) -> Packed:
     """Matrices as a program's ports.
 
     Args:
+        name: the adapter's, for errors.
         matrices: by their programs' labels.
         sites: of the program.
         rank: of its ports.
@@ -128,33 +130,44 @@ def packed(
             for i, one in ones:
                 a[i, : one.rank] = one.a
                 np.multiply(one.b.T, np.float32(one.scale), out=b[i, : one.rank])
-        _want_finite(site, a, b)
+        _want_finite(name, site, a, b)
         ports |= _ports(site, rank, a, b)
     return Packed(rank, ports, used)
 
 
-def stacked(weighted: Sequence[tuple[Packed, float]], sites: Iterable[Site], rank: int) -> Packed:
+def regrown(one: Packed, sites: Iterable[Site], rank: int) -> Packed:
+    """An adapter in ports of another rank, with room for it."""
+    return stacked([("", one, 1.0)], sites, rank)
+
+
+def stacked(
+    weighted: Sequence[tuple[str, Packed, float]], sites: Iterable[Site], rank: int
+) -> Packed:
     """The weighted sum of adapters, their ranks side by side in ports of a rank with room for them.
 
+    Args:
+        weighted: adapters by name, and their weights.
+        sites: of the program.
+        rank: of its ports.
+
     Raises:
-        ConfigError: a number that the ports' type has no room for.
+        ConfigError: a weight that takes a number out of fp16's range, whatever the ports' type: a
+            sum means the same on every device.
     """
     ports: dict[str, Array] = {}
     used: dict[str, int] = {}
     for site in sites:
-        ones = [(one, weight) for one, weight in weighted if site.name in one.used]
+        ones = [one for one in weighted if site.name in one[1].used]
         if not ones:
             continue
-        a, b = _empty(site, rank, DType.of(ones[0][0].ports[site.ports[0]].dtype))
+        a, b = _empty(site, rank, DType.of(ones[0][1].ports[site.ports[0]].dtype))
         at = 0
-        with np.errstate(over="ignore"):
-            for one, weight in ones:
-                count = one.used[site.name]
-                its_a, its_b = (_by_layer(site, one.ports[port]) for port in site.ports)
-                a[:, at : at + count] = its_a[:, :count]
-                np.multiply(its_b[:, :count], b.dtype.type(weight), out=b[:, at : at + count])
-                at += count
-        _want_finite(site, b)
+        for name, one, weight in ones:
+            count = one.used[site.name]
+            its_a, its_b = (_by_layer(site, one.ports[port]) for port in site.ports)
+            a[:, at : at + count] = its_a[:, :count]
+            b[:, at : at + count] = _times(name, site, its_b[:, :count], weight)
+            at += count
         used[site.name] = at
         ports |= _ports(site, rank, a, b)
     return Packed(rank, ports, used)
@@ -179,12 +192,28 @@ def _by_layer(site: Site, port: Array) -> Array:
     return port.reshape(len(site.labels), -1, port.shape[-1])
 
 
-def _want_finite(site: Site, *arrays: Array) -> None:
+def _times(name: str, site: Site, b: Array, weight: float) -> Array:
+    """B times a weight, in fp32 until it is stored."""
+    if weight == 1:
+        return b
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = b * np.float32(weight)
+    if not (np.abs(found) <= HALF_MAX).all():
+        raise ConfigError(
+            f"adapter {name}",
+            f"its weight takes {site.name} out of fp16's range",
+            got=f"{weight:g}",
+            want=f"B times it within {HALF_MAX:g}",
+        )
+    return found
+
+
+def _want_finite(name: str, site: Site, *arrays: Array) -> None:
     for array in arrays:
         if not np.isfinite(array).all():
             hint = "take device cpu" if array.dtype == np.float16 else None
-            where = f"adapter of {site.name}"
-            raise ConfigError(where, f"numbers that {array.dtype} has no room for", hint=hint)
+            what = f"numbers of {site.name} that {array.dtype} has no room for"
+            raise ConfigError(f"adapter {name}", what, hint=hint)
 
 
 def _ports(site: Site, rank: int, *arrays: Array) -> dict[str, Array]:

@@ -197,14 +197,15 @@ def test_damaged_numbers_are_refused(tmp_path, rng):
         load_adapter(folder, LLAMA)
 
 
-def test_an_adapter_of_mlx_is_turned_and_keeps_its_scale(tmp_path, rng):
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_an_adapter_of_mlx_is_turned_and_keeps_its_scale(tmp_path, rng, dtype):
     path = "model.layers.1.self_attn.q_proj"
     module = modules_of(LLAMA)[path]
     a, b = rng.normal(size=(module.columns, 5)), rng.normal(size=(5, module.rows))
     parameters = {"rank": 5, "scale": 20.0, "dropout": 0.0}
     document = {"fine_tune_type": "lora", "num_layers": 4, "lora_parameters": parameters}
     (tmp_path / "adapter_config.json").write_text(json.dumps(document))
-    tensors = {f"{path}.lora_a": a.astype(np.float32), f"{path}.lora_b": b.astype(np.float32)}
+    tensors = {f"{path}.lora_a": a.astype(dtype), f"{path}.lora_b": b.astype(dtype)}
     save_file(tensors, tmp_path / "adapters.safetensors")
     found = load_adapter(tmp_path, LLAMA)
     want = 20 * (a @ b).T

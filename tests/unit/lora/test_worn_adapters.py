@@ -8,7 +8,7 @@ from calls import calls_of
 
 from orion_ane.ane.targets import TARGETS
 from orion_ane.compiler import compile as compile_graph
-from orion_ane.errors import ConfigError
+from orion_ane.errors import BackendError, ConfigError
 from orion_ane.generate.adapters import Wardrobe
 from orion_ane.generate.model import Model
 from orion_ane.lora.adapter import Adapter, LowRank, fresh, merged, scaled
@@ -226,10 +226,34 @@ def test_an_adapter_is_laid_out_when_it_is_added_and_not_when_it_is_worn(monkeyp
             assert np.allclose(model.logits(IDS, adapter=f"{i}"), want[i], atol=1e-5)
 
 
+@pytest.mark.parametrize("device", ["cpu", "emulator"])
+@pytest.mark.parametrize("weight", [1e6, -1e300, 10**400])
+def test_a_weight_that_takes_a_sum_out_of_fp16s_range_is_refused_with_its_adapter(device, weight):
+    """On every device alike, and what was worn before stays on."""
+    with loaded(LLAMA, device, adapters=16) as model:
+        for i, name in enumerate(("fine", "loud")):
+            model.add_adapter(made(LLAMA, seed=i), name=name)
+        model.set_adapter("fine")
+        with pytest.raises(ConfigError, match=r"adapter loud: .*weight"):
+            model.set_adapter({"fine": 1.0, "loud": weight})
+        assert model.adapter == "fine"
+
+
+def test_logits_that_a_sum_took_out_of_the_devices_range_name_its_adapters():
+    with loaded(LLAMA, "emulator", adapters=16) as model:
+        for i, name in enumerate(("fine", "loud")):
+            model.add_adapter(made(LLAMA, seed=i), name=name)
+        for run in (model.logits, lambda ids, **o: model.generate(ids, max_tokens=2, **o)):
+            with pytest.raises(
+                BackendError, match=r"not finite with adapter 1 of fine \+ 10000 of l"
+            ):
+                run(IDS, adapter={"fine": 1.0, "loud": 1e4})
+
+
 @pytest.mark.parametrize("alpha", [1e40, 1e6])
 def test_numbers_that_a_port_has_no_room_for_are_refused_when_it_is_added(alpha):
     with loaded(LLAMA, "emulator", adapters=8) as model:
-        with pytest.raises(ConfigError, match="room"):
+        with pytest.raises(ConfigError, match=r"adapter a: numbers of .* no room"):
             model.add_adapter(made(LLAMA, alpha=alpha), name="a")
         assert model.adapters == ()
     with loaded(LLAMA, adapters=8) as model:

@@ -52,8 +52,12 @@ class SafetensorsFile:
     metadata: Mapping[str, str]
 
 
-def open_safetensors(path: Path) -> SafetensorsFile:
+def open_safetensors(path: Path, *, doubles: bool = False) -> SafetensorsFile:
     """The file's tensors, their numbers not yet read.
+
+    Args:
+        path: the file.
+        doubles: whether F64 is read too, as it is: the reader rounds it.
 
     Raises:
         CheckpointError: empty, cut short, or a header that does not describe the file.
@@ -72,7 +76,9 @@ def open_safetensors(path: Path) -> SafetensorsFile:
     slices = {name: _slice(where, name, entry) for name, entry in header.items()}
     _check_cover(where, slices, size - 8 - length)
     data = np.asarray(np.memmap(path, np.uint8, "r"))[8 + length :]
-    return SafetensorsFile(path, {k: _stored(s, data) for k, s in slices.items()}, metadata)
+    return SafetensorsFile(
+        path, {k: _stored(s, data, doubles=doubles) for k, s in slices.items()}, metadata
+    )
 
 
 def _check_length(where: str, size: int, length: int) -> None:
@@ -151,8 +157,8 @@ def _check_cover(where: str, slices: Mapping[str, Slice], size: int) -> None:
         raise CheckpointError(where, "bytes after the last tensor", got=size - at, want=0)
 
 
-def _stored(piece: Slice, data: Array) -> Stored:
-    kind = READ.get(piece.dtype)
+def _stored(piece: Slice, data: Array, *, doubles: bool) -> Stored:
+    kind = "fp64" if doubles and piece.dtype == "F64" else READ.get(piece.dtype)
     if kind is None:
         return Stored(piece.shape, piece.dtype.lower(), None)
     return Stored(piece.shape, kind, partial(_read, piece, data))
@@ -163,4 +169,4 @@ def _read(piece: Slice, data: Array) -> Array:
     raw = data[piece.begin : piece.end]
     if piece.dtype == "BF16":
         return widen_bf16(view(raw, "<u2", piece.shape))
-    return view(raw, {"F32": "<f4", "F16": "<f2"}[piece.dtype], piece.shape)
+    return view(raw, {"F64": "<f8", "F32": "<f4", "F16": "<f2"}[piece.dtype], piece.shape)
