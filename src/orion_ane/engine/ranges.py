@@ -55,7 +55,9 @@ class Range:
 
     @property
     def room(self) -> float:
-        """How many times larger values could be before they reach 2^15."""
+        """How many times larger values could be before they reach 2^15; 0 where some are."""
+        if self.not_finite:
+            return 0.0
         return SUM_CEILING / self.largest if self.largest else math.inf
 
     @property
@@ -84,7 +86,7 @@ class Range:
         told = [f"largest {self.largest:.5g}"]
         if self.not_finite:
             told.insert(0, f"{self.not_finite} values not finite")
-        if self.is_near:
+        elif self.is_near:
             share = self.largest / SUM_CEILING
             told.append(f"{share:.0%} of 32768, where a sum of products is infinite")
         return f"{self.op} {self.name} {self.type}: {', '.join(told)}"

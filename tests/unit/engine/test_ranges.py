@@ -161,6 +161,10 @@ def test_a_sum_near_its_ceiling_is_warned_of_and_saturation_counted():
         "conv1x1 y fp16[1,1,1,4]: largest 32752, 100% of 32768, where a sum of products is infinite"
     )
     assert measured(graph, {"x": feed / np.float16(4)}).warning is None
+    past = measured(graph, {"x": feed + np.float16(16) * np.sign(feed)})
+    assert past.warning is past.nearest is past.first_bad is past.ranges[-1]
+    assert (past.ranges[-1].room, past.ranges[-1].not_finite) == (0, 1)
+    assert str(past.warning) == "conv1x1 y fp16[1,1,1,4]: 1 values not finite, largest 20016"
 
 
 @pytest.mark.parametrize("device", ["cpu", "emulator"])
