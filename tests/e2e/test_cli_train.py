@@ -132,6 +132,24 @@ def test_models_are_converted(tmp_path, capsys):
     assert main(["convert", str(model), str(tmp_path / "b"), "--replace"]) == 2
 
 
+def test_a_checkpoint_is_told_where_people_read(tmp_path, tales, capsys):
+    words = [*options(toy_llama(tmp_path / "model"), tales, 2), "--checkpoint-dir", tmp_path / "a"]
+    assert main(["train", "--threads", "1", *map(str, words)]) == 0
+    assert f"\ncheckpoint: {tmp_path / 'a' / 'step-00000002'}\n" in capsys.readouterr().err
+    _, said = trained(capsys, *words[:-1], tmp_path / "b")
+    assert "checkpoint: " not in said
+
+
+def test_a_run_that_goes_on_on_another_device_says_so(tmp_path, tales, capsys):
+    words = [*options(toy_llama(tmp_path / "model"), tales, 1), "--schedule", "constant"]
+    words += ["--checkpoint-dir", tmp_path / "run", "--resume"]
+    trained(capsys, *words)
+    _, said = trained(capsys, *words, "--steps", 2)
+    assert "began on" not in said
+    _, said = trained(capsys, *words, "--steps", 3, "--device", "emulator", "--numerics", "fp16")
+    assert said.count("began on cpu (fp32), goes on on emulator (strict, fp16)") == 1
+
+
 def test_what_cannot_be_resumed_is_refused(tmp_path, tales, capsys):
     words = options(toy_llama(tmp_path / "model"), tales, 1)
     folder = ["--checkpoint-dir", tmp_path / "run"]

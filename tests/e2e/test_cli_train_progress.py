@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
@@ -29,8 +30,10 @@ def told(monkeypatch, *, is_terminal, is_first=True):
     config = TrainConfig(data="x", steps=4)
     with _progress(config, as_json=False, is_first=is_first) as progress:
         progress.note("updates: reload")
+        progress.saved(Path("run/step-1"))
         for step in (3, 4):  # resumed after the second
             progress.step({**LINE, "step": step})
+        progress.saved(Path("run/step-2"))
     return screen.getvalue()
 
 
@@ -40,15 +43,18 @@ def test_a_terminal_shows_a_bar_with_loss_speed_and_what_is_left(monkeypatch):
     assert "50%" in said
     assert "100%" in said
     assert "4/4 loss 2.5000, norm 1.000, lr 1.00e-03, 512 tokens/s" in said
-    assert "\r" in said
+    assert "\ncheckpoint: run/step-1\n" in said
+    assert "\r\x1b[Kcheckpoint: run/step-2\n" in said
 
 
 def test_what_is_no_terminal_gets_lines_and_no_bar(monkeypatch):
     said = told(monkeypatch, is_terminal=False)
     assert "\r" not in said
     assert "\x1b" not in said
-    assert said.splitlines()[-1].startswith("step 4/4: loss 2.5000, norm 1.000")
-    assert said.endswith(", 0 s left\n")
+    *_, last, saved = said.splitlines()
+    assert last.startswith("step 4/4: loss 2.5000, norm 1.000")
+    assert last.endswith(", 0 s left")
+    assert saved == "checkpoint: run/step-2"
 
 
 def test_the_first_step_says_nothing_of_the_speed_of_others(monkeypatch):

@@ -142,7 +142,10 @@ def run(config: TrainConfig, *, as_json: bool) -> int:
         graceful_interrupt(patient=size > 1, heeds_term=True) as interrupted,
     ):
         result = Trainer(config).train(
-            on_step=progress.step, on_note=progress.note, stopped=interrupted.is_set
+            on_step=progress.step,
+            on_note=progress.note,
+            on_saved=progress.saved,
+            stopped=interrupted.is_set,
         )
     if not rank:
         _say_result(result, config, as_json=as_json)
@@ -174,6 +177,9 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Something a person should know."""
 
+    def saved(self, folder: Path) -> None:
+        """A checkpoint is on the disk."""
+
 
 class Quiet:
     """Of several processes one speaks; what it says is said."""
@@ -182,6 +188,9 @@ class Quiet:
         """Say nothing."""
 
     def note(self, text: str) -> None:
+        """Say nothing."""
+
+    def saved(self, folder: Path) -> None:
         """Say nothing."""
 
 
@@ -195,6 +204,9 @@ class JsonLines:
     def note(self, text: str) -> None:
         """Say it."""
         say(f"note: {text}")
+
+    def saved(self, folder: Path) -> None:
+        """Say nothing: steps are counted in the lines."""
 
 
 class Lines:
@@ -223,6 +235,10 @@ class Lines:
         """Say it."""
         say(f"note: {text}")
 
+    def saved(self, folder: Path) -> None:
+        """Say where it is."""
+        say(f"checkpoint: {folder}")
+
 
 class Bar:
     """A bar that is written over, on a terminal."""
@@ -249,7 +265,14 @@ class Bar:
 
     def note(self, text: str) -> None:
         """Say it, on a line of its own."""
-        say(f"\r\033[Knote: {text}" if self._bar is not None else f"note: {text}")
+        self._say(f"note: {text}")
+
+    def saved(self, folder: Path) -> None:
+        """Say where it is, likewise."""
+        self._say(f"checkpoint: {folder}")
+
+    def _say(self, text: str) -> None:
+        say(f"\r\033[K{text}" if self._bar is not None else text)
 
     def close(self) -> None:
         """Leave the bar as it is, and go below it."""

@@ -8,6 +8,7 @@ checkpoint before; what was half written is cleared away by the next that saves.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
@@ -49,6 +50,12 @@ OPTIONS = {
     "seq": "--seq",
     "batch": "--batch",
     "grad_accum": "--grad-accum",
+    "learns.rank": "--rank",
+    "learns.alpha": "--alpha",
+    "learns.targets": "--targets",
+    "learns.dropout": "--dropout",
+    "learns.rank_stabilised": "--rslora",
+    "learns.base": "--model",
 }
 """What the command calls a setting."""
 ANOTHER = "give what it began with, or another folder"
@@ -66,6 +73,7 @@ class Run:
         settings: how it learns: whatever has to be the same for the run to go on unchanged.
         cursor: the place in the data.
         rng: states of generators, by name.
+        device: what computes, for people.
     """
 
     config: ModelConfig
@@ -73,6 +81,7 @@ class Run:
     settings: Mapping[str, Any] = field(default_factory=dict)
     cursor: Mapping[str, Any] = field(default_factory=dict)
     rng: Mapping[str, Any] = field(default_factory=dict)
+    device: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +94,7 @@ class Saved:
         code: the version that wrote it.
         state, settings, cursor, rng: as in `Run`.
         note: what is not as the present format has it; None where all is.
+        device: as in `Run`; empty where it is not told.
     """
 
     path: Path
@@ -95,6 +105,7 @@ class Saved:
     cursor: Mapping[str, Any]
     rng: Mapping[str, Any]
     note: str | None = None
+    device: str = ""
 
     def want(self, run: str, config: ModelConfig, settings: Mapping[str, Any]) -> None:
         """Refuse to go on with another model, or in another way.
@@ -116,7 +127,10 @@ class Saved:
                 want=", ".join(f"{at} {began}" for at, began, _ in models),
                 hint=ANOTHER,
             )
-        if differing := list(_differences(self.settings, _plain(dict(settings)))):
+        began = dict(self.settings)
+        if isinstance(began.get("learns"), str):
+            began["learns"] = _read_repr(began["learns"])
+        if differing := list(_differences(began, _plain(dict(settings)))):
             self._refuse(differing)
 
     def _refuse(self, differing: list[tuple[str, Any, Any]]) -> NoReturn:
@@ -265,6 +279,7 @@ def _write(folder: Path, run: Run) -> None:
         "settings": _plain(dict(run.settings)),
         "cursor": _plain(dict(run.cursor)),
         "rng": _plain(dict(run.rng)),
+        "device": run.device,
         "files": {TENSORS: asdict(written)},
     }
     text = json.dumps(document, indent=1, allow_nan=False).encode()
@@ -302,6 +317,7 @@ def load(path: Path) -> Saved:
         cursor=_of(where, document, "cursor", dict),
         rng=_of(where, document, "rng", dict),
         note=note,
+        device=str(document.get("device", "")),
     )
 
 
@@ -358,6 +374,17 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _read_repr(text: str) -> Any:
+    """An adapter's config that was kept as Python prints it; any other text as it is."""
+    try:
+        call = ast.parse(text, mode="eval").body
+        if not isinstance(call, ast.Call):
+            return text
+        return _plain({str(k.arg): ast.literal_eval(k.value) for k in call.keywords})
+    except (SyntaxError, ValueError):
+        return text
+
+
 def _differences(got: Any, want: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
     """What differs between two documents: its path, and what either has."""
     if isinstance(got, dict) and isinstance(want, dict):
@@ -372,4 +399,8 @@ def _option(at: str, value: Any) -> str:
     """A setting as the command has it, or by its path where no option is it alone."""
     if value is None:
         value = {"clip": 0, "learns": "the whole model"}.get(at)
+    if isinstance(value, dict):
+        value = f"an adapter of rank {value.get('rank')}"
+    elif isinstance(value, list):
+        value = ",".join(map(str, value)) or "none"
     return f"{OPTIONS.get(at, at)} {value}"

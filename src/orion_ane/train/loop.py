@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from orion_ane.errors import BackendError, ConfigError
+from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.train.checkpoint import Checkpoints, Run
 from orion_ane.train.data import Batches
 from orion_ane.train.peers import Wish
@@ -25,7 +27,7 @@ class Plan:
         save_every: steps between checkpoints; 0 saves at the end alone.
         max_minutes: the time after which no step is begun; None is no bound.
         max_skips: steps in a row that may be not finite; one more ends the run.
-        learns: what is learnt, where that is not the whole model.
+        learns: what is learnt, as an object of JSON, where that is not the whole model.
 
     Raises:
         ConfigError: a value that means nothing.
@@ -35,7 +37,7 @@ class Plan:
     save_every: int = 0
     max_minutes: float | None = None
     max_skips: int = 20
-    learns: str = ""
+    learns: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("grad_accum", 1), ("save_every", 0), ("max_skips", 0)):
@@ -59,11 +61,18 @@ def settings_of(recipe: Recipe, batches: Batches, plan: Plan) -> dict[str, Any]:
     return {**found, **sizes}
 
 
+def device_words(device: Backend) -> str:
+    """A device and how it computes, for people: whatever moves a resumed run's last bits."""
+    of = "" if device.target is None else f"{device.target.name}, "
+    return f"{device.name} ({of}{numerics_of(device)})"
+
+
 class Loop:
     """A run: a trainer, its data, and where its checkpoints go.
 
     Attributes:
         end: why it stopped; None while it goes on.
+        on_saved: called with each checkpoint that is written.
         unsaved: why the end was not saved, for people; None where it was.
     """
 
@@ -79,6 +88,7 @@ class Loop:
         self.trainer, self.batches, self.plan = trainer, batches, plan
         self.end: End | None = None
         self.unsaved: str | None = None
+        self.on_saved: Callable[[Path], None] = lambda _: None
         self._checkpoints, self._clock = checkpoints, clock
         self._saved = trainer.state.step
         self._cursor = batches.cursor
@@ -138,8 +148,10 @@ class Loop:
         self.trainer.network.want_intact(state.masters)
         settings = settings_of(self.trainer.recipe, self.batches, self.plan)
         config = self.trainer.decoder.config
-        self._checkpoints.save(Run(config, state, settings, self._cursor))
+        device = device_words(self.trainer.updates.device)
+        path = self._checkpoints.save(Run(config, state, settings, self._cursor, device=device))
         self._saved = state.step
+        self.on_saved(path)
 
     def _why_unsaved(self) -> str:
         state = self.trainer.state

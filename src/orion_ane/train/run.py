@@ -85,6 +85,7 @@ class Trainer:
         *,
         on_step: Callable[[Mapping[str, Any]], None] = lambda _: None,
         on_note: Callable[[str], None] = lambda _: None,
+        on_saved: Callable[[Path], None] = lambda _: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Result:
         """Take every step that is left, save, export, and say what it was.
@@ -92,6 +93,7 @@ class Trainer:
         Args:
             on_step: called with each step's line once it is done.
             on_note: called with what a person should know.
+            on_saved: called with the folder of each checkpoint once it is written.
             stopped: asked after each step: whether to end with it, saved.
 
         Raises:
@@ -107,6 +109,7 @@ class Trainer:
             stack.callback(prepared.loop.trainer.close)
             for note in prepared.notes:
                 on_note(note)
+            prepared.loop.on_saved = on_saved
             lines = self._steps(prepared, kept, on_step, on_note, stopped)
             summary = summary_of(
                 prepared.loop, lines[0] if lines else {}, lines[-1] if lines else {}

@@ -29,7 +29,7 @@ from orion_ane.train.config import TrainConfig, file, files, want_writable
 from orion_ane.train.corpus import read_tokens
 from orion_ane.train.data import Batches, Windows
 from orion_ane.train.evaluation import evaluate
-from orion_ane.train.loop import Loop, Plan, settings_of
+from orion_ane.train.loop import Loop, Plan, device_words, settings_of
 from orion_ane.train.peers import Peers
 from orion_ane.train.state import State
 from orion_ane.train.step import Recipe, Trainer
@@ -102,7 +102,7 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     threads = peers.threads(config.threads)
     many = threads if takes(config.device, "threads") else None  # else they are the host's
     made = make_backend(config.device, threads=many, **options)
-    learns = "" if config.adapter is None else repr(config.adapter)
+    learns = None if config.adapter is None else asdict(config.adapter)
     plan = Plan(config.grad_accum, config.save_every, config.max_minutes, learns=learns)
     recipe = _recipe(config)
     checkpoints, saved, notes = _checkpoints(config) if peers.is_first else (None, None, [])
@@ -129,6 +129,8 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
         batches.seek(saved.cursor)
         state = saved.state
         notes.append(f"goes on after step {saved.state.step} of {saved.path}")
+        if saved.device not in ("", here := device_words(made)):
+            notes.append(f"began on {saved.device}, goes on on {here}: losses agree to rounding")
     settings = settings_of(recipe, batches, plan)
     data = {name: batches.cursor[name] for name in ("data", "seed")}
     own = {"model": asdict(shape), "settings": settings, "numerics": numerics_of(made)}

@@ -129,9 +129,11 @@ def test_masks_drop_their_part_and_keep_the_mean():
 
 def test_another_adapter_does_not_go_on(asked, tmp_path):
     Trainer(TrainConfig(**asked, steps=1, checkpoint_dir=tmp_path / "run")).train()
-    asked["adapter"] = AdapterConfig(rank=4, alpha=4, targets="all-linear")
-    with pytest.raises(ConfigError, match="learns"):
-        Trainer(TrainConfig(**asked, steps=2, checkpoint_dir=tmp_path / "run", resume=True)).train()
+    asked["adapter"] = AdapterConfig(rank=8, alpha=8, targets="all-linear")
+    with pytest.raises(ConfigError) as refused:
+        Trainer(TrainConfig(**asked, steps=1, checkpoint_dir=tmp_path / "run", resume=True)).train()
+    began = f"the run in {tmp_path / 'run'} began with --rank 4"
+    assert str(refused.value).splitlines()[0] == f"--rank 8: {began}"
 
 
 def test_other_ways_of_updates_are_refused(asked):

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import killed_saves
@@ -15,10 +16,13 @@ from hypothesis import strategies as st
 from killed_saves import CONFIG, run_at
 
 from orion_ane.errors import CheckpointError, ConfigError
+from orion_ane.lora.config import AdapterConfig
 from orion_ane.models.config import LlamaConfig
 from orion_ane.train import checkpoint
 from orion_ane.train.checkpoint import DOCUMENT, TENSORS, Checkpoints, load
 from orion_ane.train.tensor_file import write_tensors
+
+ADAPTER = AdapterConfig(8, 16.0, "all-linear", base="m")
 
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path):
@@ -191,6 +195,21 @@ def test_another_model_or_other_settings_are_named(tmp_path):
             "learns the whole model: the run in {} began with learns an",
         ),
         (
+            {"learns": asdict(ADAPTER)},
+            {},
+            "learns the whole model: the run in {} began with learns an adapter of rank 8\n",
+        ),
+        (
+            {"learns": asdict(ADAPTER)},
+            {"learns": asdict(AdapterConfig(4, 16.0, ("q_proj", "v_proj"), base="m"))},
+            "--rank 4, --targets q_proj,v_proj: the run in {} began with --rank 8, --targets all",
+        ),
+        (  # as earlier checkpoints have it
+            {"learns": repr(ADAPTER)},
+            {"learns": asdict(replace(ADAPTER, rank_stabilised=True))},
+            "--rslora True: the run in {} began with --rslora False\n",
+        ),
+        (
             {"schedule": {"shape": "constant", "lr": 0.1}},
             {"schedule": {"shape": "cosine", "lr": 0.2, "steps": 9}},
             "--schedule cosine, --lr 0.2: the run in {} began with --schedule constant, --lr 0.1\n",
@@ -212,6 +231,11 @@ def sizes():
 
 def checkpoint_rope():
     return type(CONFIG.rope)(theta=500.0)
+
+
+def test_an_adapter_that_was_kept_as_python_prints_it_goes_on(tmp_path):
+    run = checkpoint.Run(CONFIG, run_at(1).state, {"learns": repr(ADAPTER)})
+    load(Checkpoints(tmp_path).save(run)).want("this run", CONFIG, {"learns": asdict(ADAPTER)})
 
 
 def test_others_can_read_the_tensors(tmp_path):

@@ -39,8 +39,11 @@ def small(tmp_path):
 
 def test_a_configuration_trains_as_the_command_does(small, tmp_path):
     out, lines, notes = tmp_path / "out", [], []
-    trainer = orion_ane.Trainer(small(export=str(out)))
-    result = trainer.train(on_step=lines.append, on_note=notes.append)
+    kept = {"checkpoint_dir": tmp_path / "run", "save_every": 3}
+    trainer = orion_ane.Trainer(small(export=str(out), **kept))
+    saved = []
+    result = trainer.train(on_step=lines.append, on_note=notes.append, on_saved=saved.append)
+    assert saved == [tmp_path / "run" / f"step-{step:08d}" for step in (3, 4)]
     assert (result.steps, result.ended, result.exported) == (4, "steps", out)
     assert result.losses == [line["loss"] for line in lines]
     assert list(result.lines) == lines
