@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeGuard,
+    Unpack,
+    get_args,
+    overload,
+)
 
 import numpy as np
 
@@ -35,8 +45,10 @@ from orion_ane.runtime.disk_cache import DiskCache, default_cache
 from orion_ane.runtime.portable import NumericsName
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.runtime.registry import takes
-from orion_ane.text import Tokenizer
 from orion_ane.types import Array, DType
+
+if TYPE_CHECKING:
+    from orion_ane.text import Tokenizer
 
 Stored: TypeAlias = Literal["auto", "fp32", "fp16", "int8", "q8_0"]
 

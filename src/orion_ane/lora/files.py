@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save
 
 from orion_ane.artefacts.atomic import folder_beside, write_file
 from orion_ane.errors import CheckpointError
@@ -97,6 +96,8 @@ def save_adapter(folder: str | Path, adapter: Adapter) -> None:
     Raises:
         ConfigError: something is there already.
     """
+    from safetensors.numpy import save  # not for those who read
+
     is_conv1d = isinstance(adapter.model, GPT2Config)
     tensors = tensors_of(adapter)
     document = written(adapter.config, is_conv1d=is_conv1d)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from orion_ane import text
 from orion_ane.models.config import GPT2Config, ModelConfig
 from orion_ane.models.decoder import Decoder
 from orion_ane.models.gpt2 import GPT2
 from orion_ane.models.llama import Llama
 from orion_ane.models.weights import Checkpoint, GgufTokenizer, TokenizerFiles
-from orion_ane.text import Tokenizer
+
+if TYPE_CHECKING:  # libraries of tokenizers and templates, where a checkpoint needs one
+    from orion_ane.text import Tokenizer
 
 
 def decoder_of(config: ModelConfig) -> Decoder:
@@ -44,6 +46,10 @@ def document_tokenizer_of(checkpoint: Checkpoint) -> Tokenizer | None:
 
 
 def _declared(checkpoint: Checkpoint) -> Tokenizer | None:
+    if checkpoint.tokenizer is None:
+        return None
+    from orion_ane import text
+
     match checkpoint.tokenizer:
         case TokenizerFiles(kind="llama2c", files=files):
             (path,) = files.values()
@@ -52,5 +58,3 @@ def _declared(checkpoint: Checkpoint) -> Tokenizer | None:
             return text.from_folder(next(iter(files.values())).parent)
         case GgufTokenizer(fields=fields):
             return text.from_gguf(fields)
-        case None:
-            return None

@@ -9,15 +9,16 @@ from enum import IntEnum
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
-
-from sentencepiece import SentencePieceProcessor
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from orion_ane.errors import DataError
 from orion_ane.text.codec import library_errors
 from orion_ane.text.files import read_bytes
 from orion_ane.text.tokenizer import Tokenizer
 from orion_ane.text.vocabulary import Strip, Vocabulary, index
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
 
 SPACE = "\u2581"  # how SentencePiece writes a space inside pieces
 Prefix: TypeAlias = Literal["first", "always", "never"]
@@ -221,6 +222,8 @@ def _varint(number: int) -> bytes:
 
 
 def _load(where: str, model: bytes) -> SentencePieceProcessor:
+    from sentencepiece import SentencePieceProcessor  # where a model needs it
+
     processor = SentencePieceProcessor()
     with library_errors(where, "not a SentencePiece model"):
         processor.LoadFromSerializedProto(model)

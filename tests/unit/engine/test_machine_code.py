@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -111,25 +110,3 @@ def test_a_kernel_without_a_place_on_the_disk_is_not_kept(monkeypatch: pytest.Mo
     kernel = native(SIGNATURE)(first)
     assert kernel(5, 3) == 2
     assert kernel.code is None
-
-
-PROGRAM = """
-import sys
-import numpy as np
-from orion_ane.engine import lower
-from orion_ane.ir import Graph
-from orion_ane.ops import input_, matmul
-from orion_ane.types import DType, TensorType
-x, y = (input_(name, TensorType(DType.FP32, (1, 1, 4, 4))) for name in "xy")
-feed = {name: np.eye(4, dtype=np.float32)[None, None] for name in "xy"}
-graph = Graph({"x": x, "y": y}, {"z": matmul(x, y)})
-assert lower(graph, {}, numerics="fp32", threads=2).run(feed)["z"].sum() == 4
-print(sorted({"numba", "llvmlite"} & set(sys.modules)))
-"""
-
-
-def test_a_process_whose_kernels_are_kept_loads_neither_numba_nor_llvm() -> None:
-    for _ in range(2):
-        command = [sys.executable, "-c", PROGRAM]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -7,11 +7,10 @@ from pathlib import Path
 from orion_ane.errors import CheckpointError
 from orion_ane.models.weights.checkpoint import Checkpoint
 from orion_ane.models.weights.fields import listed
-from orion_ane.models.weights.gguf import load_gguf
-from orion_ane.models.weights.gguf_file import MAGIC
 from orion_ane.models.weights.hf import INDEX, PICKLES, WEIGHTS, load_hf
 from orion_ane.models.weights.llama2c import load_llama2c
 
+GGUF_START = b"GGUF"
 PICKLE_STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
@@ -55,7 +54,9 @@ def _load_file(file: Path) -> Checkpoint:
             start = opened.read(4)
     except OSError as error:
         raise CheckpointError(str(file), f"cannot be read ({error.strerror})") from error
-    if start == MAGIC or file.suffix == ".gguf":
+    if start == GGUF_START or file.suffix == ".gguf":
+        from orion_ane.models.weights.gguf import load_gguf  # its package takes 5 MB
+
         return load_gguf(file)
     if start.startswith(PICKLE_STARTS):
         raise CheckpointError(
