@@ -5,16 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from orion_ane.engine import kept_code, machine_code
-from orion_ane.engine.jit import native
+from orion_ane.engine.jit import Native, native
 from orion_ane.engine.machine_code import UnlinkableError, function, linked
+from orion_ane.engine.plan import table
+from orion_ane.engine.plan.layout import Kind
 from orion_ane.engine.plan.natives import Held
-from orion_ane.engine.plan.rows import softmax
+from orion_ane.engine.plan.plan import plan
+from orion_ane.engine.plan.rows import reduce, softmax
 from orion_ane.engine.plan.run import enlist
+from orion_ane.engine.plan.tapes import tape
+from orion_ane.engine.threads import Threads
+from orion_ane.ir import Graph
+from orion_ane.ops import exp, input_, reduce_mean, tanh
+from orion_ane.ops import softmax as softmax_
+from orion_ane.types import DType, TensorType
 
 SIGNATURE = "int64(int64, int64)"
 pytestmark = pytest.mark.skipif(
@@ -37,6 +47,30 @@ def test_linked_code_does_what_numba_loaded() -> None:
     for call in (ours, enlist):
         shared = np.zeros(1024, np.int64)
         assert [call(shared.ctypes.data, wanted) for wanted in (2, 3, 1)] == [2, 1, 0]
+
+
+def test_plans_of_linked_code_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that an object refers to: constants, jumps by a table, the C library."""
+    x = input_("x", TensorType(DType.FP32, (1, 3, 5, 70)))
+    graph = Graph({"x": x}, {"y": softmax_(tanh(x) * exp(x), axis=-1), "z": reduce_mean(x, (3,))})
+    feed = {"x": np.random.default_rng(0).normal(0, 2, x.type.shape).astype(np.float32)}
+    found = []
+    for place in (address_by_numba, address_by_us):
+        kernels = {Kind.TAPE: tape, Kind.SOFTMAX: softmax, Kind.REDUCE: reduce}
+        held = {kind: SimpleNamespace(address=place(of)) for kind, of in kernels.items()}
+        monkeypatch.setattr(table, "NATIVES", held)
+        found.append(plan(graph, {}, rounds=False, threads=Threads(1)).run(feed))
+    for name in graph.outputs:
+        np.testing.assert_array_equal(found[0][name], found[1][name])
+
+
+def address_by_numba(kernel: Native) -> int:
+    return kernel.address
+
+
+def address_by_us(kernel: Native) -> int:
+    assert kernel.code is not None
+    return linked(kernel.code[1], kernel.code[0])
 
 
 def test_memory_that_runs_is_written_to_no_more(code: tuple[str, bytes]) -> None:
