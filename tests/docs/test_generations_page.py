@@ -26,7 +26,7 @@ def test_the_page_lists_what_is_printed(
 ) -> None:
     words = ["--model", str(toy_llama(tmp_path)), "--device", device, "--prompt", "ab"]
     words += ["--max-tokens", "2", "--json"]
-    plain, verified, seen = tables()
+    plain, verified, seen, _ = tables()
     main(["generate", *words])
     assert list(json.loads(capsys.readouterr().out)) == plain
     main(["generate", *words, "--verify"])
@@ -35,3 +35,8 @@ def test_the_page_lists_what_is_printed(
     found = [tensor for tensor in document["ranges"].values() if tensor is not None]
     assert all(list(tensor) == seen for tensor in found)
     assert found or device == "cpu"
+
+
+def test_the_page_lists_what_an_error_has(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["generate", "--prompt", "a", "--max-tokens", "0", "--json"])
+    assert [*json.loads(capsys.readouterr().out)["error"], "violations"] == tables()[-1]

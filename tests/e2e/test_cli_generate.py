@@ -149,7 +149,7 @@ def test_a_prompt_of_the_whole_context_is_taken_and_one_more_is_refused_G01(capf
     assert code == 0
     assert len(json.loads(out)["ids"]) <= 1
     code, out, err = orion(capfd, *words, "--prompt", "a" * 65)
-    assert (code, out) == (2, "")
+    assert (code, json.loads(out)["error"]["where"]) == (2, "prompt")
     assert err == (
         "orion: prompt: longer than the model's context: got 65 tokens, want at most 64\n"
         "  hint: shorten it\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
 from orion_ane.cli.bench import bench
@@ -20,9 +22,37 @@ from orion_ane.cli.run import run
 from orion_ane.cli.train import train
 
 
+@dataclass
+class Asked:
+    """What a command line asks for that errors have to know, told as it is read.
+
+    Attributes:
+        json: results as JSON, so an error too.
+    """
+
+    json: bool = False
+
+
+def _tell(command: click.Command) -> None:
+    """Have a command, or all below it, say that JSON was asked for."""
+
+    def note(context: click.Context, _: click.Parameter, value: bool) -> bool:
+        if isinstance(context.obj, Asked):
+            context.obj.json = value
+        return value
+
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    for one in below:
+        _tell(one)
+    for parameter in command.params:
+        if parameter.name == "as_json":
+            parameter.is_eager, parameter.callback = True, note
+
+
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Each command explains itself: orion generate --help.  An error has exit status 2.",
+    epilog="Each command explains itself: orion generate --help.  An error has exit status 2, and "
+    "with --json it is a document on standard output too.",
 )
 @click.version_option(package_name="orion-ane", message="%(package)s %(version)s")
 def orion() -> None:
@@ -45,4 +75,5 @@ for command in (
     probe,
 ):
     add_config(command)
+    _tell(command)
     orion.add_command(command)

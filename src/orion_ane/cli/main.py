@@ -1,12 +1,19 @@
 """The command `orion`: maps our errors to one message and an exit code.
 
-0 done, 1 ran and found something wrong, 2 bad use or bad input, 130 interrupted.
+0 done, 1 ran and found something wrong, 2 bad use or bad input, 130 interrupted.  The message goes
+to standard error; with --json standard output gets a document of it too, in place of the result.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import click
+
+    from orion_ane.errors import OrionError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,35 +34,86 @@ def _run(words: list[str]) -> int:
 
     import click
 
-    from orion_ane.cli.commands import orion
+    from orion_ane.cli.commands import Asked, orion
     from orion_ane.errors import OrionError
 
+    asked = Asked()
     try:
-        code = orion.main(args=words, prog_name="orion", standalone_mode=False)
+        code = orion.main(args=words, prog_name="orion", standalone_mode=False, obj=asked)
     except click.exceptions.NoArgsIsHelpError as error:
         sys.stderr.write(f"{error.format_message()}\n")
         return 2
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "orion"
-        return _refuse(f"{error.format_message()}\n  hint: {command} --help")
     except click.ClickException as error:
-        return _refuse(error.format_message())
+        # Words that could not be read say no better what was asked for.
+        return _refuse(*_of_use(error), as_json=asked.json or "--json" in words)
     except click.Abort:
         return 130
-    except (OrionError, OSError) as error:
+    except OSError as error:
         if "--debug" in words:
             traceback.print_exc()
-        return _refuse(str(error) if isinstance(error, OrionError) else _worded(error))
+        is_lost = sys.stdout is None or error.filename == "standard output"
+        return _refuse(*_of_system(error), as_json=asked.json and not is_lost)
+    except OrionError as error:
+        if "--debug" in words:
+            traceback.print_exc()
+        return _refuse(str(error), _of_ours(error), as_json=asked.json)
     return code if isinstance(code, int) else 0
 
 
-def _worded(error: OSError) -> str:
+def _of_ours(error: OrionError) -> dict[str, Any]:
+    """One of our errors as a document has it."""
+    from dataclasses import asdict
+
+    from orion_ane.errors import LimitError
+
+    broken = error.diagnostics if isinstance(error, LimitError) else ()
+    got, want = (None if v is None else str(v) for v in (error.got, error.want))
+    return {
+        "kind": type(error).__name__,
+        "where": error.where,
+        "what": error.what,
+        "got": got,
+        "want": want,
+        "hint": error.hint,
+    } | ({"violations": [asdict(one) for one in broken]} if broken else {})
+
+
+def _of_use(error: click.ClickException) -> tuple[str, dict[str, Any]]:
+    """Words that mean nothing: the message, and as a document has it."""
+    import click
+
+    what, where, hint = error.format_message(), "orion", None
+    if isinstance(error, click.UsageError):
+        where = error.ctx.command_path if error.ctx else where
+        hint = f"{where} --help"
+    message = what if hint is None else f"{what}\n  hint: {hint}"
+    return message, {
+        "kind": "UsageError", "where": where, "what": what, "got": None, "want": None, "hint": hint,
+    }  # fmt: skip
+
+
+def _of_system(error: OSError) -> tuple[str, dict[str, Any]]:
     """What the system would not do, and with which file, where it is one."""
-    why = error.strerror or str(error)
-    return why if error.filename is None else f"{error.filename}: cannot be used: got {why}"
+    why, where = error.strerror or str(error), error.filename
+    message = why if where is None else f"{where}: cannot be used: got {why}"
+    return message, {
+        "kind": "OSError", "where": None if where is None else str(where),
+        "what": "cannot be used", "got": why, "want": None, "hint": None,
+    }  # fmt: skip
 
 
-def _refuse(message: str) -> int:
-    """Say one message on stderr; the exit code of bad use."""
+def _refuse(message: str, document: dict[str, Any], *, as_json: bool) -> int:
+    """Say one message on stderr, and on stdout as JSON if asked for; the exit code of bad use."""
     sys.stderr.write(f"orion: {message}\n")
+    if as_json:
+        import json
+
+        from click.exceptions import Exit
+
+        from orion_ane.cli.common import show
+
+        try:
+            show(json.dumps({"error": document}))
+        except (Exit, OSError):  # the reader is gone, or has no room: the message was said
+            return 2
     return 2
