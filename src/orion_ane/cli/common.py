@@ -35,7 +35,12 @@ def model_options(command: Command) -> Command:
 def device_options(command: Command, *others: Callable[[Command], Command]) -> Command:
     """Add the options that choose a model and a device, others between them."""
     options: list[Callable[[Command], Command]] = [
-        click.option("--model", metavar="NAME|FOLDER|FILE", help="What to load."),
+        click.option(
+            "--model",
+            metavar="NAME|FOLDER|FILE",
+            help="What to load: a Hugging Face folder, a GGUF or llama2.c file, or a name, as "
+            "orion-stories, smollm2-135m, gpt2, stories15m or owner/name in the hub's cache.",
+        ),
         click.option(
             "--device",
             type=click.Choice(["auto", "ane", "emulator", "cpu"]),

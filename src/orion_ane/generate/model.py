@@ -273,7 +273,9 @@ class Model:
             DataError: the checkpoint has none: prompts must be ids.
         """
         if self._tokenizer is None:
-            raise DataError(self.origin, "no tokenizer beside the weights", hint="give ids")
+            name = "llama2.c's tokenizer.bin" if self.origin.endswith(".bin") else "its files"
+            hint = f"put {name} beside them, or give ids from Python"
+            raise DataError(self.origin, "no tokenizer beside the weights", hint=hint)
         return self._tokenizer
 
     def __enter__(self) -> Self:

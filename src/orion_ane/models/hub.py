@@ -71,8 +71,12 @@ def cached_models() -> Iterator[tuple[str, Path]]:
             yield repo, path
 
 
-def download(repo: str) -> Path:
+def download(repo: str, file: str | None = None) -> Path:
     """Fetch a model into the cache: safetensors, config and tokenizer, nothing that runs code.
+
+    Args:
+        repo: its repository.
+        file: the one file in there that is the model, with llama2.c's tokenizer beside it.
 
     Raises:
         ConfigError: HF_HUB_OFFLINE is set, or the hub does not give it.
@@ -90,13 +94,23 @@ def download(repo: str) -> Path:
         folder = snapshot_download(
             repo,
             cache_dir=cache_folder(),
-            allow_patterns=list(WANTED),
-            ignore_patterns=["*/*"],
+            allow_patterns=list(WANTED) if file is None else [file, _beside(file)],
+            ignore_patterns=["*/*"] if file is None else None,
         )
     except (OSError, ValueError, transport) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(repo, f"cannot be fetched ({first})") from error
-    return Path(folder)
+    if file is None:
+        return Path(folder)
+    if not (Path(folder) / file).is_file():
+        raise ConfigError(repo, "has no such file", want=file)
+    return Path(folder) / file
+
+
+def _beside(file: str) -> str:
+    """What llama2.c's tokenizers are called in the folder of a file."""
+    folder, slash, _ = file.rpartition("/")
+    return f"{folder}{slash}tok*.bin"
 
 
 def _is_ours(folder: Path) -> bool:

@@ -82,8 +82,8 @@ def find(name_or_path: str | Path, *, download: bool = False) -> Path:
             raise ConfigError(name, "no such model or path", hint=_advice(name))
     known = known or Known(repos=(name,))
     found = _locate(known)
-    if found is None and download and known.repos and known.file is None:
-        return hub.download(known.repos[0])
+    if found is None and download and known.repos:
+        return hub.download(known.repos[0], known.file)
     if found is None:
         raise _absent(name, known)
     return found
@@ -158,10 +158,10 @@ def _absent(name: str, known: Known) -> ConfigError:
         return ConfigError(name, f"the copy in {folder} is not whole", want=lacking)
     if hub.is_offline():
         way = "HF_HUB_OFFLINE is set: put it there, or allow the network"
-    elif known.file is not None:
-        way = f"put {known.file} of {known.repos[0]} somewhere and give its path"
     else:
-        way = "allow the download (--download, or download=True)"
+        way = "allow the download (orion generate --download, or download=True)"
+        if known.file is not None:
+            way += f", or put {known.file} of {known.repos[0]} somewhere and give its path"
     return ConfigError(name, f"not in {folder}", want=wanted, hint=way)
 
 

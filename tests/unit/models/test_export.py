@@ -10,7 +10,7 @@ import orion_ane
 from orion_ane.errors import ConfigError
 from orion_ane.host.rope import Rope
 from orion_ane.models.build import tokenizer_of
-from orion_ane.models.weights import load_checkpoint
+from orion_ane.models.weights import TokenizerFiles, load_checkpoint
 from orion_ane.models.weights.export import export
 
 LLAMA3 = Rope(
@@ -60,7 +60,11 @@ def test_a_folder_is_read_back_bit_for_bit_and_by_transformers(config, rng, tmp_
 def test_a_llama2c_file_is_read_back_bit_for_bit(tied, rng, tmp_path):
     config = tiny_llama(tied=tied, head_dim=3 * 2, heads=2, kv_heads=1, bos_id=1, eos_ids=(2, 1))
     tensors = random_tensors(config, rng)
-    assert export(tmp_path / "new" / "m.bin", config, tensors)
+    (note,) = export(tmp_path / "new" / "m.bin", config, tensors)
+    assert "the model has no tokenizer" in note
+    other = TokenizerFiles("huggingface", {})
+    (note,) = export(tmp_path / "other" / "m.bin", config, tensors, other)
+    assert "a tokenizer.bin beside it, and this tokenizer cannot become one" in note
     same(load_checkpoint(tmp_path / "new" / "m.bin"), config, tensors)
 
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from toys import toy_gpt2, toy_llama
@@ -12,6 +14,7 @@ from orion_ane.models import hub
 from orion_ane.models.registry import CARRIED, DEFAULT, KNOWN, available, find
 from orion_ane.models.weights import load_checkpoint
 
+ROOT = Path(__file__).resolve().parents[3]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -167,7 +170,52 @@ def test_a_packaged_model_that_is_not_installed_says_how_to_get_it(monkeypatch, 
         find("smollm2-135m")
 
 
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_name_is_here_or_says_how_to_get_it(name, cache, monkeypatch, tmp_path):
+    """And the page on checkpoints has it."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert f"`{name}`" in (ROOT / "docs/formats/checkpoints.md").read_text("utf-8")
+    if name == DEFAULT:
+        assert load_checkpoint(find(name)).config.family == "llama"
+        return
+    with pytest.raises(ConfigError) as error:
+        find(name)
+    assert re.search("pip install|orion generate --download", error.value.hint)
+
+
 class TestDownload:
+    @pytest.mark.parametrize(
+        ("name", "file", "beside"),
+        [
+            ("stories260K", "stories260K/stories260K.bin", "stories260K/tok*.bin"),
+            ("stories15m", "stories15M.bin", "tok*.bin"),
+        ],
+    )
+    def test_a_file_is_fetched_with_the_tokenizers_beside_it(
+        self, cache, monkeypatch, name, file, beside
+    ):
+        path = cache / "models--karpathy--tinyllamas/snapshots" / COMMIT / file
+        asked = {}
+
+        def fetch(repo, **options):
+            asked.update(options, repo=repo)
+            return str(path.parents[file.count("/")])
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+        with pytest.raises(ConfigError, match=r"has no such file: want stor.*\.bin"):
+            find(name, download=True)
+
+        def fetch_whole(repo, **options):
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"")
+            return fetch(repo, **options)
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", fetch_whole)
+        assert find(name, download=True) == path
+        assert asked["repo"] == "karpathy/tinyllamas"
+        assert asked["allow_patterns"] == [file, beside]
+        assert asked["ignore_patterns"] is None  # which would leave folders out
+
     def test_only_what_a_model_is_read_from_is_asked_for(self, cache, monkeypatch):
         asked = {}
 

@@ -192,7 +192,10 @@ def _llama2c(
     finally:
         half.unlink(missing_ok=True)
     flush_folder(path.parent)
-    return [] if is_theirs else ["no tokenizer of llama2.c's was there to lie beside it"]
+    if is_theirs:
+        return []
+    why = "the model has no tokenizer" if tokenizer is None else "this tokenizer cannot become one"
+    return [f"llama2.c wants a tokenizer.bin beside it, and {why}: a folder keeps what there is"]
 
 
 def _want_llama2c(where: str, config: ModelConfig) -> None:
