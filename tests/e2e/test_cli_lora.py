@@ -128,6 +128,25 @@ def test_an_adapter_is_not_written_to_a_file(tmp_path, rows, capsys):
     assert not (tmp_path / "ad.bin").exists()
 
 
+def test_an_adapter_is_held_to_a_text_on_the_device_and_in_the_numerics_asked_for(
+    tmp_path, rows, capsys
+):
+    model = toy_llama(tmp_path / "model")
+    config = load_checkpoint(model).config
+    save_adapter(tmp_path / "ad", fresh(config, AdapterConfig(2, 4, ("v_proj",)), seed=0))
+    words = ["lora", "eval", "--model", model, "--adapter", tmp_path / "ad", "--data", rows]
+    words += ["--seq", "16", "--threads", "1", "--json"]
+    exact, _ = ran(capsys, *words, "--device", "cpu")
+    half = ["--device", "emulator", "--target", "m1", "--numerics", "fp16"]
+    found, _ = ran(capsys, *words, *half)
+    assert [found[name] for name in ("device", "target", "numerics")] == ["emulator", "m1", "fp16"]
+    assert exact["numerics"] == "fp32"
+    assert found["base_loss"] != exact["base_loss"]
+    assert found["base_loss"] == pytest.approx(exact["base_loss"], rel=1e-2)
+    _, said = ran(capsys, *words, "--device", "cpu", "--target", "m1", code=2)
+    assert "--target: not with device cpu" in said
+
+
 @pytest.mark.parametrize(
     ("weight", "words"), [("nan", "--weight: no such weight"), ("1e300", "fp32 has no room for")]
 )

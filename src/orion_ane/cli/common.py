@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
-from orion_ane.errors import DataError
+from orion_ane.errors import ConfigError, DataError
+from orion_ane.runtime.registry import takes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -58,6 +59,35 @@ def device_options(command: Command, *others: Callable[[Command], Command]) -> C
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def arithmetic_options(command: Command) -> Command:
+    """Add the options that say which device is emulated, and how it computes."""
+    target = click.option(
+        "--target",
+        metavar="NAME|FILE",
+        help="The device that the emulator is: paper, strict, m1 to m5, or a target file.  "
+        "[default: strict]",
+    )
+    numerics = click.option(
+        "--numerics",
+        type=click.Choice(["exact", "fp16", "fp32", "bf16"]),
+        help="How the device computes: as the target itself, rounding after every op, in fp32, "
+        "or on cpu with wide products in bf16, which needs torch.  "
+        "[default: exact on the emulator, fp32 on cpu, which has no exact]",
+    )
+    return target(numerics(command))
+
+
+def want_target(target: str | None, device: str) -> None:
+    """Refuse a target that the device has no use for, before anything is read.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if target is not None and not takes(device, "target"):
+        want = "--device emulator or ane"
+        raise ConfigError("--target", f"not with device {device}", want=want)
 
 
 def counted(count: int, noun: str) -> str:

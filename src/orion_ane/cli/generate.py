@@ -12,12 +12,14 @@ from typing import Any
 import click
 
 from orion_ane.cli.common import (
+    arithmetic_options,
     as_unicode,
     graceful_interrupt,
     model_options,
     read_stdin,
     say,
     show,
+    want_target,
 )
 from orion_ane.errors import ConfigError
 from orion_ane.generate.model import Stored, load
@@ -27,7 +29,6 @@ from orion_ane.generate.watch import Seen
 from orion_ane.lora.files import base_of
 from orion_ane.models.registry import DEFAULT, available
 from orion_ane.runtime.portable import NumericsName
-from orion_ane.runtime.registry import takes
 
 ENDS = {
     "stop": "the model or a stop text",
@@ -46,19 +47,7 @@ EXAMPLE = """Examples:
 
 @click.command(epilog=EXAMPLE)
 @model_options
-@click.option(
-    "--target",
-    metavar="NAME|FILE",
-    help="The device that the emulator is: paper, strict, m1 to m5, or a target file.  "
-    "[default: strict]",
-)
-@click.option(
-    "--numerics",
-    type=click.Choice(["exact", "fp16", "fp32", "bf16"]),
-    help="How the device computes: as the target itself, rounding after every op, in fp32, "
-    "or on cpu with wide products in bf16, which needs torch.  "
-    "[default: exact on the emulator, fp32 on cpu, which has no exact]",
-)
+@arithmetic_options
 @click.option(
     "--prompt",
     metavar="TEXT",
@@ -107,9 +96,7 @@ def generate(
     The continuation goes to standard output, everything else to standard error.  Without --model
     it is the small storyteller that the package carries.
     """
-    if target is not None and not takes(device, "target"):
-        want = "--device emulator or ane"
-        raise ConfigError("--target", f"not with device {device}", want=want)
+    want_target(target, device)
     request = Options(**options)  # before weights are read in vain
     text = (
         read_stdin("prompt").removesuffix("\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from orion_ane.cli.common import model_options, say, show
+from orion_ane.cli.common import arithmetic_options, model_options, say, show, want_target
 from orion_ane.cli.train import run as run_training
 from orion_ane.cli.train import train as train_command
 from orion_ane.errors import CheckpointError, ConfigError
@@ -99,6 +99,7 @@ def fuse(
 
 @lora.command("eval", short_help="A text's perplexity with an adapter and without it.")
 @model_options
+@arithmetic_options
 @click.option("--adapter", required=True, type=FOLDER, help="PEFT's folder, or mlx-lm's.")
 @click.option(
     "--data", multiple=True, required=True, type=FOLDER, help="Text, .jsonl or a token file."
@@ -107,6 +108,8 @@ def fuse(
 def evaluate(
     *,
     model: str | None,
+    device: str,
+    target: str | None,
     adapter: Path,
     data: tuple[Path, ...],
     seq: int | None,
@@ -116,8 +119,9 @@ def evaluate(
     """A text's perplexity with an adapter and without it, over all of its tokens."""
     if model is None:
         raise ConfigError("--model", "not given", hint="name what the adapter was made for")
+    want_target(target, device)
     tokenizer = document_tokenizer_of(load_checkpoint(find(model)))
-    with load(model, **chosen) as loaded:
+    with load(model, device=device, target=target, **chosen) as loaded:
         config = loaded.config
         length = seq if seq is not None else min(256, config.context)
         if not 1 <= length <= config.context:
@@ -132,7 +136,8 @@ def evaluate(
     say(f"without: {_told(without)}")
     say(f"with:    {_told(worn)}")
     if as_json:
-        document = {"tokens": worn.tokens, "device": loaded.device}
+        document = {"tokens": worn.tokens, "device": loaded.device, "target": loaded.target}
+        document["numerics"] = loaded.numerics
         for key, one in (("base", without), ("adapter", worn)):
             document |= {f"{key}_loss": one.loss, f"{key}_perplexity": one.perplexity}
         show(json.dumps(document))
