@@ -141,7 +141,8 @@ def _linked(file: _Object, symbol: str) -> int:
     places, end = _laid_out(loaded)
     fixed = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
     commons, end = _common(symbols, fixed)
-    memory = mmap.mmap(-1, -(-end // mmap.PAGESIZE) * mmap.PAGESIZE)
+    size = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for i, section in loaded.items():
         if section.kind != _NO_BITS:

@@ -63,3 +63,21 @@ def test_a_lock_that_a_lost_thread_held_is_renewed():
     finally:
         held.release()
     assert isinstance(threads._RUNNING, type(threading.Lock()))
+
+
+ARENA = """
+import os
+from orion_ane.engine.plan.memory import HUGE, block
+held = block(HUGE)
+child = os.fork()
+if child == 0:
+    held[0] = 1
+    os._exit(0)
+os.waitpid(child, 0)
+assert held[0] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_the_memory_of_a_forked_process_is_its_own():
+    subprocess.run([sys.executable, "-c", ARENA], check=True)

@@ -10,12 +10,17 @@ from orion_ane.types import Array
 
 HUGE = 1 << 21  # bytes from which large pages are asked for; what they are on most systems
 
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+
 
 def block(size: int) -> memoryview:
-    """That many bytes of zeros; in large pages, if the system has such and there are enough."""
+    """That many bytes of zeros of this process alone, not of its children's.
+
+    In large pages, if the system has such and there are enough.
+    """
     if size < HUGE:
         return memoryview(bytearray(size))
-    held = mmap.mmap(-1, size)
+    held = mmap.mmap(-1, size, **_PRIVATE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         held.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(held)
