@@ -160,3 +160,25 @@ def anchors(text: str) -> set[str]:
     """The anchors that a page's headings get."""
     titles = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def leaves(command: click.Command, name: str = "orion") -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by the words that start it."""
+    below = getattr(command, "commands", {})
+    if not below:
+        yield name, command
+    for word, one in below.items():
+        yield from leaves(one, f"{name} {word}")
+
+
+def test_every_option_is_told_of_in_a_page() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    told = set(OPTION.findall(text))
+    named = {o for _, one in leaves(orion) for p in one.params for o in p.opts if o[:2] == "--"}
+    assert named - told == set()
+
+
+@pytest.mark.parametrize("name", dict(leaves(orion)))
+def test_the_help_of_a_command_has_an_example_of_it(name: str) -> None:
+    lines = (dict(leaves(orion))[name].epilog or "").splitlines()
+    assert any(line.strip().startswith(f"{name} ") for line in lines)

@@ -84,7 +84,7 @@ def bench() -> None:
     """
 
 
-@bench.command()
+@bench.command(epilog="Example:\n\n  orion bench kernels --save-baseline before.json")
 @bench_options
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -107,7 +107,9 @@ def kernels(
     return _tell(rows, peers, notes, old, save=save_baseline, as_json=as_json)
 
 
-@bench.command()
+@bench.command(
+    epilog="Example:\n\n  orion bench inference --model smollm2-135m --against transformers_fp32"
+)
 @model_options
 @click.option(
     "--numerics",
@@ -157,7 +159,7 @@ def inference(
     return _tell(samples.rows(), peers, notes, old, save=save_baseline, as_json=as_json)
 
 
-@bench.command()
+@bench.command(epilog="Example:\n\n  orion bench training --runs 3 --against torch_eager_fp32")
 @bench_options
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -180,7 +182,7 @@ def training(
     return _tell_all(rows, introduced, notes, old, save=save_baseline, as_json=as_json)
 
 
-@bench.command()
+@bench.command(epilog="Example:\n\n  orion bench targets > table.md")
 @bench_options
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
 @click.option(

@@ -53,7 +53,12 @@ def device_options(command: Command, *others: Callable[[Command], Command]) -> C
         click.option(
             "--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]"
         ),
-        click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+        click.option(
+            "--json",
+            "as_json",
+            is_flag=True,
+            help="JSON on stdout: a document, or lines where it streams.",
+        ),
         click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace."),
     ]
     for option in reversed(options):

@@ -29,14 +29,13 @@ from orion_ane.train.corpus import read_tokens
 from orion_ane.train.data import Windows
 
 FOLDER = click.Path(path_type=Path)
-EXAMPLE = """Examples:
-
-  orion lora train --model orion-stories --data tales.txt --steps 300 --lr 1e-2 --export grimm/
-
-  orion lora eval --model orion-stories --adapter grimm/ --data tales.txt
-
-  orion lora fuse --model orion-stories --adapter grimm/ --out fused/
-"""
+TRAIN = (
+    "orion lora train --model orion-stories --data tales.txt --steps 300 --lr 1e-2 --export grimm/"
+)
+EVAL = "orion lora eval --model orion-stories --adapter grimm/ --data tales.txt"
+FUSE = "orion lora fuse --model orion-stories --adapter grimm/ --out fused/"
+EXAMPLE = "\n\n".join(["Examples:", *(f"  {one}" for one in (TRAIN, EVAL, FUSE))])
+OF_TRAIN, OF_EVAL, OF_FUSE = (f"Example:\n\n  {one}\n" for one in (TRAIN, EVAL, FUSE))
 
 
 @click.group(epilog=EXAMPLE, short_help="Train, evaluate or fuse LoRA adapters.")
@@ -47,7 +46,7 @@ def lora() -> None:
     """
 
 
-@lora.command(short_help="Write the model with an adapter in its weights.")
+@lora.command(short_help="Write the model with an adapter in its weights.", epilog=OF_FUSE)
 @click.option("--model", required=True, metavar="NAME|FOLDER|FILE", help="What it was made for.")
 @click.option("--adapter", required=True, type=FOLDER, help="PEFT's folder, or mlx-lm's.")
 @click.option("--out", required=True, type=FOLDER, help="The folder to make.")
@@ -97,12 +96,18 @@ def fuse(
     return 0
 
 
-@lora.command("eval", short_help="A text's perplexity with an adapter and without it.")
+@lora.command(
+    "eval", short_help="A text's perplexity with an adapter and without it.", epilog=OF_EVAL
+)
 @model_options
 @arithmetic_options
 @click.option("--adapter", required=True, type=FOLDER, help="PEFT's folder, or mlx-lm's.")
 @click.option(
-    "--data", multiple=True, required=True, type=FOLDER, help="Text, .jsonl or a token file."
+    "--data",
+    multiple=True,
+    required=True,
+    type=FOLDER,
+    help="Text, .jsonl or a token file; repeatable.",
 )
 @click.option("--seq", type=int, help="Tokens of a window.  [default: 256, or the context]")
 def evaluate(
@@ -200,5 +205,6 @@ lora.add_command(
         params=[*OWN, *(p for p in train_command.params if p.name not in NOT_HERE)],
         help=train.__doc__,
         short_help="Train a new adapter; the model stays as it is.",
+        epilog=OF_TRAIN,
     )
 )

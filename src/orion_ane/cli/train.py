@@ -33,7 +33,8 @@ FILE = click.Path(path_type=Path)
 @click.option(
     "--target",
     metavar="NAME|FILE",
-    help="The device that the emulator is: paper, strict, m1 to m5.  [default: strict]",
+    help="The device that the emulator is: paper, strict, m1 to m5, or a target file.  "
+    "[default: strict]",
 )
 @click.option(
     "--numerics",
