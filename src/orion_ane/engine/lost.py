@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from orion_ane.engine.half import narrow
+from orion_ane.engine.windows import windows
 from orion_ane.ir.node import Node
 from orion_ane.ops.foreign.conv import Conv
 from orion_ane.ops.foreign.linear import Linear
@@ -71,7 +71,7 @@ def factors(node: Node, x: Array, w: Array, known: Factors | None) -> tuple[Fact
                 x.swapaxes(-1, -2) if tx else x, w if ty else w.swapaxes(-1, -2)
             )
         case Conv() as op:
-            left = _windows(op, x, w.shape[2:])
+            left = windows(op, x, w.shape[2:])
             right = w.reshape(op.groups, -1, prod(w.shape[1:]))
         case _:
             left = np.moveaxis(x, 1, -1).reshape(1, -1, x.shape[1])
@@ -106,20 +106,6 @@ def _matrices(x: Array, w: Array) -> tuple[Array, Array]:
     sides = (np.broadcast_to(side, (*batch, *side.shape[-2:])) for side in (x, w))
     left, right = (side.reshape(-1, *side.shape[-2:]) for side in sides)
     return left, right
-
-
-def _windows(op: Conv, x: Array, kernel: tuple[int, ...]) -> Array:
-    """[groups, windows, channels · taps]: what the kernel meets at each of its steps."""
-    axes = range(2, x.ndim)
-    pads = [(op.pad[2 * i], op.pad[2 * i + 1]) for i in range(len(kernel))]
-    reach = [(size - 1) * d + 1 for size, d in zip(kernel, op.dilations, strict=True)]
-    windows = sliding_window_view(np.pad(x, ((0, 0), (0, 0), *pads)), reach, tuple(axes))
-    steps = (slice(None, None, by) for by in (*op.strides, *op.dilations))
-    windows = windows[:, :, *steps]  # [N, channels, *places, *taps]
-    windows = np.moveaxis(windows, 1, len(kernel) + 1)
-    count, channels = prod(windows.shape[: len(kernel) + 1]), x.shape[1]
-    parts = windows.reshape(count, op.groups, channels // op.groups * prod(kernel))
-    return parts.swapaxes(0, 1)
 
 
 def _counted(v: Array) -> Factors:

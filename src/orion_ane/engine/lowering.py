@@ -8,12 +8,14 @@ import numpy as np
 
 from orion_ane.engine.functions import Function
 from orion_ane.engine.known import Known
-from orion_ane.engine.matmul import conv1x1_by_input, matmul
+from orion_ane.engine.matmul import conv1x1_by_input, convolution, linear, matmul
 from orion_ane.engine.products import conv1x1
 from orion_ane.engine.tape import Slots, Step, Tape, drop, finisher, step_of
 from orion_ane.engine.threads import Threads
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node
+from orion_ane.ops.foreign.conv import Conv
+from orion_ane.ops.foreign.linear import Linear
 from orion_ane.ops.linear import Conv1x1, Matmul
 from orion_ane.types import Array, DType
 
@@ -77,6 +79,10 @@ class Lowering:
                 return conv1x1_by_input(types[0], types[1], self.threads), args
             case Matmul() as op:
                 return matmul(node, op, self.threads), args
+            case Linear():
+                return linear, args
+            case Conv() as op:
+                return convolution(node, op), args
         return self.known.function(node), args
 
     def _new_slot(self, node: Node, value: Array | None = None) -> int:

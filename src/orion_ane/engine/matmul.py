@@ -1,4 +1,4 @@
-"""Products of two values: matmul, and conv1x1 with a weight that is an input."""
+"""Products of two values: matmul, linear, conv, and conv1x1 with a weight that is an input."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from orion_ane.engine import steady
 from orion_ane.engine.functions import Function
 from orion_ane.engine.products import BLOCK_ROWS, SMALL_PRODUCT
 from orion_ane.engine.threads import Threads
+from orion_ane.engine.windows import windows
 from orion_ane.ir.node import Node
+from orion_ane.ops.foreign.conv import Conv
 from orion_ane.ops.linear import Matmul
 from orion_ane.types import Array, TensorType
 
@@ -63,6 +66,29 @@ def matmul(node: Node, op: Matmul, threads: Threads) -> Function:
     return product
 
 
+def linear(x: Array, w: Array, bias: Array) -> Array:
+    """X wᵀ + bias, row by row of x."""
+    y = steady.multiply(x.reshape(-1, x.shape[-1]), w.T, columns=False)
+    return np.asarray(y.reshape(*x.shape[:-1], -1) + bias)
+
+
+def convolution(node: Node, op: Conv) -> Function:
+    """A convolution of x, w and maybe a bias."""
+    count, outer, *places = node.type.shape
+
+    def product(x: Array, w: Array, *bias: Array) -> Array:
+        seen = windows(op, x, w.shape[2:])
+        sides = w.reshape(op.groups, outer // op.groups, -1)
+        parts = [
+            steady.multiply(left, right.T, rows=False)
+            for left, right in zip(sides, seen, strict=True)
+        ]
+        y = np.moveaxis(np.concatenate(parts).reshape(outer, count, *places), 0, 1)
+        return y + bias[0].reshape(outer, *(1,) * len(places)) if bias else y
+
+    return product
+
+
 def _transposing(op: Matmul, multiply: Function) -> Function:
     def product(x: Array, y: Array) -> Array:
         return multiply(x.swapaxes(-1, -2) if op.tx else x, y.swapaxes(-1, -2) if op.ty else y)
@@ -73,7 +99,13 @@ def _transposing(op: Matmul, multiply: Function) -> Function:
 def _dealt(shape: tuple[int, ...], k: int, threads: Threads) -> Function:
     """x @ y with a result of that shape, cut along one axis where it is large."""
     if prod(shape) * k <= SMALL_PRODUCT:
-        return lambda x, y: np.matmul(_blas_ready(x), _blas_ready(y))
+
+        def whole(x: Array, y: Array) -> Array:
+            out = np.empty(shape, x.dtype)
+            steady.each(x, y, out)
+            return out
+
+        return whole
     rank = len(shape)
     batch = [i for i in range(rank - 2) if shape[i] > 1]
     axis = batch[0] if batch else max(rank - 2, rank - 1, key=lambda i: shape[i])
@@ -82,15 +114,14 @@ def _dealt(shape: tuple[int, ...], k: int, threads: Threads) -> Function:
     cuts = [slice(part * size // parts, (part + 1) * size // parts) for part in range(parts)]
 
     def multiply(x: Array, y: Array) -> Array:
-        x, y = _blas_ready(x), _blas_ready(y)
         out = np.empty(shape, x.dtype)
 
         def part(i: int) -> None:
             with np.errstate(all="ignore"):  # a thread has its own
-                np.matmul(
+                steady.each(
                     _cut(x, axis - rank, cuts[i], own=axis != rank - 1),
                     _cut(y, axis - rank, cuts[i], own=axis != rank - 2),
-                    out=_cut(out, axis - rank, cuts[i], own=True),
+                    _cut(out, axis - rank, cuts[i], own=True),
                 )
 
         threads.each(part, range(parts))
@@ -105,10 +136,3 @@ def _cut(array: Array, axis: int, cut: slice, *, own: bool) -> Array:
         return array
     index: tuple[Any, ...] = (..., cut, *(slice(None),) * (-axis - 1))
     return array[index]
-
-
-def _blas_ready(x: Array) -> Array:
-    """A matrix, or a batch of them, that BLAS takes: one of the last two axes is contiguous."""
-    if x.strides[-1] == x.itemsize or x.strides[-2] == x.itemsize:
-        return x
-    return np.ascontiguousarray(x)

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 
+from orion_ane.engine import steady
 from orion_ane.engine.functions import Function
 from orion_ane.engine.half import bits, widen
 from orion_ane.engine.threads import Threads
@@ -48,7 +49,7 @@ def _product(weight: Array, columns: int, shape: tuple[int, ...], threads: Threa
     """
     if weight.size <= SMALL_WEIGHT and weight.size * columns <= SMALL_PRODUCT:
         wide = widen(weight) if weight.dtype == np.float16 else weight
-        return lambda x: np.matmul(wide, x).reshape(shape)
+        return lambda x: steady.multiply(wide, x, rows=False).reshape(shape)
     if columns == 1:
         return _by_vector(weight, shape, threads)
     if columns <= THIN_COLUMNS:
@@ -85,23 +86,24 @@ def _by_columns(weight: Array, columns: int, shape: tuple[int, ...], threads: Th
 
 
 def _by_blocks(weight: Array, columns: int, shape: tuple[int, ...], threads: Threads) -> Function:
-    outer = weight.shape[0]
+    (outer, inner), wide = weight.shape, steady.edged(columns)
     # An even number of blocks of equal size, so that two threads end together.
     parts = 2 * -(-outer // (2 * BLOCK_ROWS)) if weight.size * columns > SMALL_PRODUCT else 1
+    parts = min(parts, max(1, weight.size * columns // (2 * steady.LEAST)))  # none is small
     rows = [slice(i * outer // parts, (i + 1) * outer // parts) for i in range(parts)]
     block_of = _widened(weight) if weight.dtype == np.float16 else weight.__getitem__
 
     def product(x: Array) -> Array:
-        x = np.ascontiguousarray(x)
-        y = np.empty(shape, np.float32)
-        out = y.reshape(outer, columns)
+        x = np.ascontiguousarray(steady.filled(x, inner, wide))
+        y = np.empty(shape if wide == columns else (outer, wide), np.float32)
+        out = y.reshape(outer, wide)
 
         def block(part: int) -> None:
             with np.errstate(all="ignore"):  # a thread has its own
                 np.matmul(block_of(rows[part]), x, out=out[rows[part]])
 
         threads.each(block, range(parts))
-        return y
+        return y if wide == columns else np.ascontiguousarray(y[:, :columns]).reshape(shape)
 
     return product
 

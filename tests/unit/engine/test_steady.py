@@ -1,0 +1,77 @@
+"""On a tape too, no place shows: equal rows and columns have equal products."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import orion_ane.ops as o
+from orion_ane.engine import steady
+from orion_ane.engine.lower import lowering
+from orion_ane.engine.threads import Threads
+from orion_ane.ir import Graph, Node
+from orion_ane.ops.foreign.conv import Conv, convolution
+from orion_ane.ops.foreign.linear import Linear
+from orion_ane.types import Array, DType, TensorType
+
+SINGLE = DType.FP32
+SIZES = [2, 5, 7, 17, 33, 64, 65, 172]
+
+
+def run(y: Node, feed: dict[str, Array]) -> Array:
+    """The value of a graph by the tape, which other programs are run by a plan instead of."""
+    stack, inputs = [y], {}
+    while stack:
+        node = stack.pop()
+        stack.extend(node.args)
+        if node.op.name == "input":
+            inputs[node.op.label] = node
+    graph = Graph({name: inputs[name] for name in feed}, {"y": y})
+    return lowering(graph, {}, "fp32", Threads(2)).tape().run(feed)["y"]
+
+
+def input_(name: str, array: Array) -> Node:
+    return o.input_(name, TensorType(SINGLE, array.shape))
+
+
+@pytest.mark.parametrize("s", SIZES)
+@pytest.mark.parametrize("c", [7, 64, 172])
+def test_a_column_s_place_shows_in_no_product(c, s, rng):
+    column = rng.standard_normal((1, c, 1, 1)).astype(np.float32)
+    x = np.broadcast_to(column, (2, c, 1, s)).copy()
+    w = (rng.standard_normal((c, c, 1, 1)) / np.sqrt(c)).astype(np.float32)
+    node, rows = input_("x", x), np.ascontiguousarray(x[:, :, 0].swapaxes(1, 2))
+    lines, known = input_("rows", rows), o.const(w, SINGLE)
+    flat = o.const(w[:, :, 0, 0], SINGLE)
+    both = input_("w", w[:, :, 0, 0])
+    walk, bias = Conv((1, 2), (0, 0, 0, 0), (1, 1), has_bias=True), o.const(np.ones(c), SINGLE)
+    found = {
+        "conv1x1": run(o.conv1x1(node, known), {"x": x})[:, :, 0].swapaxes(1, 2),
+        "linear": run(Node(Linear(), (lines, flat, bias)), {"rows": rows}) - 1,
+        "matmul": run(o.matmul(lines, both, ty=True), {"rows": rows, "w": w[:, :, 0, 0]}),
+        "turned": run(o.matmul(both, lines, ty=True), {"rows": rows, "w": w[:, :, 0, 0]}).swapaxes(
+            1, 2
+        ),
+        "conv": run(convolution(walk, node, known, bias), {"x": x})[:, :, 0].swapaxes(1, 2) - 1,
+    }
+    want = w[:, :, 0, 0].astype(np.float64) @ column[0, :, 0, 0]
+    for name, y in found.items():
+        np.testing.assert_allclose(y[0, 0], want, atol=1e-4, err_msg=name)
+        assert (y == y[:1, :1]).all(), name
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_convolution_on_a_tape_is_what_its_op_means(groups, rng):
+    op = Conv((2, 1), (1, 0, 2, 1), (1, 2), groups, has_bias=True)
+    shapes = (2, 4, 5, 6), (6, 4 // groups, 3, 2), (6,)
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    y = convolution(op, input_("x", x), input_("w", w), input_("b", b))
+    feed = {"x": x, "w": w, "b": b}
+    np.testing.assert_allclose(run(y, feed), op.eval((x, w, b)), atol=1e-5)
+
+
+def test_every_padded_product_is_above_what_blas_calls_small():
+    for m, k, n in [(2, 1, 2), (7, 7, 5), (17, 3000, 2), (1000, 3, 40), (64, 64, 64)]:
+        m_, k_, n_ = steady.padded(m, k, n)
+        assert m_ * k_ * n_ > 1_000_000
+        assert m_ % steady.EDGE == n_ % steady.EDGE == 0
