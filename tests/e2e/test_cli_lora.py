@@ -136,6 +136,10 @@ def test_an_adapter_is_held_to_a_text_on_the_device_and_in_the_numerics_asked_fo
     save_adapter(tmp_path / "ad", fresh(config, AdapterConfig(2, 4, ("v_proj",)), seed=0))
     words = ["lora", "eval", "--model", model, "--adapter", tmp_path / "ad", "--data", rows]
     words += ["--seq", "16", "--threads", "1", "--json"]
+    assert main([*map(str, words[:-1])]) == 0
+    plain = capsys.readouterr()
+    assert [line.partition(": ")[0] for line in plain.out.splitlines()] == ["without", "with"]
+    assert "device: cpu (auto)" in plain.err
     exact, _ = ran(capsys, *words, "--device", "cpu")
     half = ["--device", "emulator", "--target", "m1", "--numerics", "fp16"]
     found, _ = ran(capsys, *words, *half)

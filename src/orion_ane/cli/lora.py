@@ -133,14 +133,17 @@ def evaluate(
             want = f"1 to {config.context}"
             raise ConfigError("--seq", "does not fit the model", got=length, want=want)
         windows = Windows(read_tokens(data, tokenizer, config.vocab), length)
+        if device == "auto":
+            say(f"device: {loaded.device} (auto)")
         name = loaded.load_adapter(adapter)
         for note in loaded.notes:
             say(f"note: {note}")
         rows = [(b.ids[0], b.targets[0]) for b in windows.every(1)]
         without, worn = (score(loaded, rows, adapter=one) for one in (None, name))
-    say(f"without: {_told(without)}")
-    say(f"with:    {_told(worn)}")
-    if as_json:
+    if not as_json:
+        show(f"without: {_told(without)}")
+        show(f"with:    {_told(worn)}")
+    else:
         document = {"tokens": worn.tokens, "device": loaded.device, "target": loaded.target}
         document["numerics"] = loaded.numerics
         for key, one in (("base", without), ("adapter", worn)):
