@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from orion_ane.engine.plan import layout, run
 from orion_ane.engine.plan.commands import Command
 from orion_ane.engine.plan.layout import At, Kind, Task
+from orion_ane.engine.plan.plan import plan
 from orion_ane.engine.plan.tasks import grouped, tasks
+from orion_ane.engine.threads import Threads
+from orion_ane.ir import Graph
+from orion_ane.ops import conv1x1, input_, reduce_mean, weight
+from orion_ane.types import DType, TensorType
 
 
 def command(phase: int, units: int, cost: int) -> Command:
@@ -97,3 +102,17 @@ def test_who_comes_late_has_a_part_and_is_waited_for():
     run.lead(address, 2, parts.ctypes.data, len(parts), at, 0, 0, 0, 0, 0)
     assert sorted(done) == parts[:, Task.BEGIN].tolist()
     others[0].join(60)
+
+
+def test_a_norm_in_one_part_does_not_make_one_part_of_all_that_follows():
+    """Its one part is one thread's, and so would be a whole body; nothing of it would be freed."""
+    x = input_("x", TensorType(DType.FP32, (1, 768, 1, 32)))
+    w = weight("w", TensorType(DType.FP32, (768, 768, 1, 1)))
+    y = x
+    for _ in range(4):
+        y = conv1x1(y - reduce_mean(y, (1,)), w)
+    graph = Graph({"x": x}, {"y": y})
+    weights = {w.op: np.zeros(w.type.shape, np.float32)}
+    made = plan(graph, weights, rounds=False, threads=Threads(2))
+    assert all(c.units > 1 for c in made.code.commands if c.kind is Kind.WIDE)
+    assert made.code.arena < 6 * x.type.elements * 4

@@ -46,6 +46,13 @@ def _share(command: Command, sources: list[Command]) -> None:
             command.units, command.size = source.units, _size(command, source.units)
             if all(_follows(command, s) for s in sources):
                 return
+    _deal_out(command)
+    if command.units == 1:  # one thread's, so that none that follow are taken for dealt out
+        command.units, command.size = 0, command.total
+
+
+def _deal_out(command: Command) -> None:
+    """Deal a command out by its own size, if it is worth it."""
     command.units, command.size = 0, command.total
     if command.cost < (WORTH_READING if _reads_port(command) else WORTH_DEALING):
         return
