@@ -118,7 +118,7 @@ def test_a_new_model_learns_from_nothing(toy, tmp_path, tales, capsys):
 def test_what_cannot_be_exported_is_refused_before_a_step(tmp_path, tales, capsys):
     words = options(toy_gpt2(tmp_path / "model"), tales)
     lines, said = trained(capsys, *words, "--export", tmp_path / "m.bin", code=2)
-    assert not lines
+    assert [*lines[0]] == ["error"]
     assert "llama2.c has Llama alone" in said
 
 
