@@ -15,6 +15,7 @@ from orion_ane.artefacts.folder import mapped, read_bounded
 from orion_ane.artefacts.manifest import Reader, read_type, spelled
 from orion_ane.errors import MilError
 from orion_ane.generate.packing import Packed
+from orion_ane.host.pages import forget
 from orion_ane.mil import WeightFile, pack
 from orion_ane.mil.blob import ALIGNMENT
 from orion_ane.mil.program import Buffer
@@ -24,6 +25,7 @@ from orion_ane.types import Array, TensorType
 DOCUMENT, HOST = "entry.json", "host"
 MAX_DOCUMENT = 1 << 26
 MAX_ITEMS = 1 << 20
+COPIED = 1 << 22  # bytes that are copied at a time, and then not kept where they lie
 
 
 def files_of(weights: Packed) -> list[tuple[str, WeightFile]]:
@@ -111,7 +113,11 @@ def _in_memory(data: memoryview) -> memoryview:
     held = np.empty(len(data) + ALIGNMENT, np.uint8)
     start = -held.ctypes.data % ALIGNMENT
     held = held[start : start + len(data)]
-    held[:] = np.frombuffer(data, np.uint8)
+    stored = np.frombuffer(data, np.uint8)
+    for at in range(0, len(stored), COPIED):
+        part = stored[at : at + COPIED]
+        held[at : at + COPIED] = part
+        forget(part)
     return held.data.toreadonly()
 
 

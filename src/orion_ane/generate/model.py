@@ -37,7 +37,7 @@ from orion_ane.lora.adapter import Adapter, merged, scaled
 from orion_ane.lora.files import load_adapter
 from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import DEFAULT, find
-from orion_ane.models.weights import Checkpoint, Report, load_checkpoint, to_fp16
+from orion_ane.models.weights import Checkpoint, Report, Rounded, load_checkpoint
 from orion_ane.models.weights.quantised import BLOCK
 from orion_ane.nn.blocks import Precision
 from orion_ane.runtime.backend import Backend, numerics_of
@@ -175,8 +175,8 @@ class Model:
                 return quantised(decoder, checkpoint, precision), ()
             if precision.matrices != DType.FP16:
                 return packed(decoder, checkpoint.tensors, precision), ()
-            tensors, report = to_fp16(checkpoint.tensors)
-            return packed(decoder, tensors, precision), _notes(report)
+            rounded = Rounded(checkpoint.tensors)
+            return packed(decoder, rounded, precision), _notes(rounded.report)
 
         kept = None if disk is None else Kept(disk, repr((decoder, precision)))
         found, self.notes = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,8 +74,24 @@ def packed_weights(
     bodies: dict[int, WeightFile] = {}
     for layers in slices:
         labels = [label for i in layers for label in by_layer[i]]
-        bodies[layers.start] = pack({label: weights.pop(label) for label in labels})
-    return Packed(slices, bodies, pack(weights), {})
+        bodies[layers.start] = pack(_Taken(weights, labels))
+    return Packed(slices, bodies, pack(_Taken(weights, list(weights))), {})
+
+
+class _Taken(Mapping[str, Array]):
+    """Arrays that are taken out of others as they are asked for, so that nobody has them twice."""
+
+    def __init__(self, arrays: dict[str, Array], labels: Sequence[str]) -> None:
+        self._arrays, self._labels = arrays, labels
+
+    def __getitem__(self, label: str) -> Array:
+        return self._arrays.pop(label)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._labels)
+
+    def __len__(self) -> int:
+        return len(self._labels)
 
 
 def _once(name: str, tensor: Array, head: WeightFile) -> Array:

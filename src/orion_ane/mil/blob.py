@@ -307,12 +307,14 @@ class _Chunk:
 
 
 def _write(chunks: list[_Chunk], limit: int) -> tuple[memoryview, tuple[int, ...]]:
-    """A file of the chunks, each copied once, straight from where it lies, and their offsets."""
+    """A file of the chunks, each copied once and then let go, and their offsets."""
     offsets, end = lay_out((chunk.source.nbytes for chunk in chunks), limit=limit)
-    file = _aligned_zeros(end)
-    file[: _HEADER.size] = np.frombuffer(_HEADER.pack(len(chunks), VERSION), np.uint8)
-    for chunk, offset in zip(chunks, offsets, strict=True):
+    file, at = _aligned_room(end), _HEADER.size
+    file[:at] = np.frombuffer(_HEADER.pack(len(chunks), VERSION), np.uint8)
+    for offset in offsets:
+        chunk = chunks.pop(0)
         start, source = offset + _METADATA.size, chunk.source
+        file[at:offset], at = 0, start + source.nbytes
         fields = SENTINEL, chunk.dtype.code, source.nbytes, start, chunk.padding
         _METADATA.pack_into(file.data, offset, *fields)
         target = file[start : start + source.nbytes].view(source.dtype)
@@ -333,9 +335,9 @@ def _copy(source: Array, target: Array) -> None:
         target[...] = source
 
 
-def _aligned_zeros(size: int) -> NDArray[np.uint8]:
-    """Zeros whose first byte is at a multiple of 64 in memory, so that views of a file are too."""
-    room = np.full(size + ALIGNMENT, 0, np.uint8)  # numpy asks for large pages here, not in zeros
+def _aligned_room(size: int) -> NDArray[np.uint8]:
+    """Memory whose first byte is at a multiple of 64, so that views of a file are too."""
+    room = np.empty(size + ALIGNMENT, np.uint8)  # numpy asks for large pages here, not in zeros
     start = -room.__array_interface__["data"][0] % ALIGNMENT
     return room[start : start + size]
 

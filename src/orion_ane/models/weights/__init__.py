@@ -7,7 +7,7 @@ from orion_ane.models.weights.checkpoint import (
     TokenizerSource,
 )
 from orion_ane.models.weights.load import load_checkpoint
-from orion_ane.models.weights.precision import Loss, Report, to_fp16
+from orion_ane.models.weights.precision import Loss, Report, Rounded, to_fp16
 from orion_ane.models.weights.tensors import shapes, to_half_split, to_interleaved
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "GgufTokenizer",
     "Loss",
     "Report",
+    "Rounded",
     "TokenizerFiles",
     "TokenizerSource",
     "load_checkpoint",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 Value = TypeVar("Value")
 
@@ -11,19 +12,26 @@ Value = TypeVar("Value")
 class Deferred(Mapping[str, Value]):
     """Arrays by name, read part by part; a part may give several.
 
+    They are not held: once nobody has an array any more, who asks for it has it read again.  So a
+    model that is computed as it is read need not be in memory beside what is made of it.
+
     Args:
         parts: for each part, the names that it gives and how it is read.
     """
 
     def __init__(self, parts: Mapping[tuple[str, ...], Callable[[], tuple[Value, ...]]]) -> None:
         self._read = {name: (names, read) for names, read in parts.items() for name in names}
-        self._found: dict[str, Value] = {}
+        self._unasked: dict[str, Value] = {}  # of parts that were read for another name
+        self._given: WeakValueDictionary[str, Value] = WeakValueDictionary()
 
     def __getitem__(self, name: str) -> Value:
-        if name not in self._found:
+        found = self._given.get(name)
+        if found is None and name not in self._unasked:
             names, read = self._read[name]
-            self._found.update(zip(names, read(), strict=True))
-        return self._found[name]
+            self._unasked.update(zip(names, read(), strict=True))
+        if found is None:
+            self._given[name] = found = self._unasked.pop(name)
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._read)

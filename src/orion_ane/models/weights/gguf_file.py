@@ -19,6 +19,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from orion_ane.errors import CheckpointError
+from orion_ane.host.pages import forget
 from orion_ane.models.weights.quantised import Quantised, of_file
 from orion_ane.models.weights.tensors import Stored, view, widen_bf16
 from orion_ane.types import MAX_ELEMENTS, Array
@@ -283,9 +284,11 @@ def _read(info: Info, data: Array) -> Array:
         case "F16":
             return view(raw, "<f2", info.shape)
         case "BF16":
-            return widen_bf16(view(raw, "<u2", info.shape))
+            found = widen_bf16(view(raw, "<u2", info.shape))
         case _:
-            return _dequantised(info, raw)
+            found = _dequantised(info, raw)
+    forget(raw)
+    return found
 
 
 def _dequantised(info: Info, raw: Array) -> Array:

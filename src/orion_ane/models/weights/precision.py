@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,20 +62,42 @@ class Report:
         return (*shown, f"fp16: and {rest} more tensors lost something") if rest else shown
 
 
-def to_fp16(tensors: Mapping[str, Array]) -> tuple[dict[str, Array], Report]:
-    """The tensors in fp16, rounded to nearest even, and what that cost.
+class Rounded(Mapping[str, Array]):
+    """Tensors in fp16, each rounded to nearest even when it is asked for, and not held.
 
     Arrays that are fp16 already are passed on as they are; their non-finite numbers count too.
     """
-    rounded: dict[str, Array] = {}
-    losses = []
-    for name, array in tensors.items():
+
+    def __init__(self, tensors: Mapping[str, Array]) -> None:
+        self._tensors = tensors
+        self._losses: dict[str, Loss] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        array = self._tensors[name]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            rounded[name] = array.astype(np.float16, copy=False)
-        loss = _compare(name, array, rounded[name])
-        if loss.overflowed or loss.underflowed or loss.non_finite:
-            losses.append(loss)
-    return rounded, Report(tuple(losses))
+            rounded = array.astype(np.float16, copy=False)
+        if name not in self._losses:
+            self._losses[name] = _compare(name, array, rounded)
+        return rounded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    @property
+    def report(self) -> Report:
+        """What it cost those that were asked for."""
+        losses = (self._losses[name] for name in self._tensors if name in self._losses)
+        lost = (one for one in losses if one.overflowed or one.underflowed or one.non_finite)
+        return Report(tuple(lost))
+
+
+def to_fp16(tensors: Mapping[str, Array]) -> tuple[dict[str, Array], Report]:
+    """All tensors in fp16, and what that cost; see `Rounded`."""
+    rounded = Rounded(tensors)
+    return dict(rounded), rounded.report
 
 
 def _compare(name: str, before: Array, after: Array) -> Loss:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from orion_ane.errors import CheckpointError
+from orion_ane.host.pages import forget
 from orion_ane.models.weights.documents import parse_json
 from orion_ane.models.weights.fields import listed
 from orion_ane.models.weights.tensors import Stored, view, widen_bf16
@@ -168,5 +169,7 @@ def _read(piece: Slice, data: Array) -> Array:
     """The numbers, as a view of the file unless they are bf16."""
     raw = data[piece.begin : piece.end]
     if piece.dtype == "BF16":
-        return widen_bf16(view(raw, "<u2", piece.shape))
+        wide = widen_bf16(view(raw, "<u2", piece.shape))
+        forget(raw)
+        return wide
     return view(raw, {"F64": "<f8", "F32": "<f4", "F16": "<f2"}[piece.dtype], piece.shape)

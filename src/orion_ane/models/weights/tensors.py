@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from orion_ane.errors import CheckpointError
+from orion_ane.host.pages import forget
 from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
 from orion_ane.models.weights.deferred import Deferred
 from orion_ane.models.weights.fields import listed
@@ -217,7 +218,11 @@ def _read_blocks(stored: Stored, entry: Entry) -> tuple[Quantised, ...]:
 
 def _read(stored: Stored, entry: Entry) -> tuple[Array, ...]:
     assert stored.read is not None
-    return tuple(frozen(array) for array in entry.convert(stored.read()))
+    whole = stored.read()
+    found = tuple(frozen(array) for array in entry.convert(whole))
+    if not any(np.may_share_memory(array, whole) for array in found):
+        forget(whole)
+    return found
 
 
 def view(raw: Array, dtype: str, shape: Shape) -> Array:
