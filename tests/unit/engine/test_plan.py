@@ -26,6 +26,7 @@ from orion_ane.nn.blocks import Precision
 from orion_ane.ops import (
     Weight,
     concat,
+    const,
     conv1x1,
     evaluate,
     exp,
@@ -350,6 +351,20 @@ def test_decoding_has_a_command_of_its_own_for_each_product_and_few_waits(rng):
     _, weights = drawn(graph, rng)
     code = planned(graph, weights, rounds=False).code
     assert sum(command.kind is Kind.ROWS for command in code.commands) == 7 * 2
+
+
+@pytest.mark.parametrize(("m", "n"), [(5, 172), (4, 200), (13, 65), (8, 128)])
+def test_as_many_units_as_blocks_are_still_those_of_what_is_read(m, n, rng):
+    """Scores [2,2,m,n] are 4 matrices and as many blocks of 1024, which are not the same."""
+    shapes = {"q": (2, 2, m, 16), "k": (2, 2, n, 16), "v": (2, 2, n, 16)}
+    port = {name: input_(name, TensorType(FP32, shape)) for name, shape in shapes.items()}
+    scores = matmul(port["q"], port["k"], ty=True) * const(0.25, FP32)
+    graph = Graph(port, {"y": matmul(softmax(scores, -1), port["v"])})
+    feed, _ = drawn(graph, rng)
+    want = evaluate(graph, feed, {})["y"]
+    for _ in range(5):
+        found = planned(graph, {}, rounds=False).run(feed)["y"]
+        np.testing.assert_allclose(found, want, rtol=0, atol=1e-4)
 
 
 def test_runs_keep_no_memory(rng):

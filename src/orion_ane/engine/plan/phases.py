@@ -43,7 +43,7 @@ def _share(command: Command, sources: list[Command]) -> None:
     """Deal a command out as its sources are, if it can be; else by its own size."""
     for source in sources:
         if source.units and _can_share(command, source.units):
-            command.units, command.size = source.units, _size(command, source.units)
+            command.units, command.size = source.units, _size(command, source)
             if all(_follows(command, s) for s in sources):
                 return
     _deal_out(command)
@@ -91,9 +91,18 @@ def _outer(command: Command) -> int:
     return command.total // -(-command.sizes[1] // COLUMNS)
 
 
-def _size(command: Command, units: int) -> int:
-    by_blocks = command.kind is Kind.TAPE and units == -(-command.total // BLOCK)
-    return BLOCK if by_blocks else command.total // units
+def _size(command: Command, source: Command) -> int:
+    """Results of a unit: blocks as its source's, or else alike, though as many units as blocks."""
+    units, is_even = source.units, command.total % source.units == 0
+    by_blocks = source.kind is Kind.TAPE and not _is_even(source)
+    if command.kind is Kind.TAPE and (by_blocks or not is_even):
+        return BLOCK
+    return command.total // units
+
+
+def _is_even(command: Command) -> bool:
+    """Whether all units are of one size: those of a tape in blocks may end with a shorter one."""
+    return command.kind is not Kind.TAPE or command.size * command.units == command.total
 
 
 def _follows(command: Command, source: Command) -> bool:
@@ -110,6 +119,8 @@ def _follows(command: Command, source: Command) -> bool:
     if _is_element_by_element(source, command):
         return True
     if not (_can_share(source, source.units) and _can_share(command, command.units)):
+        return False
+    if not (_is_even(source) and _is_even(command)):  # then a unit is no part of each
         return False
     return all(
         _is_own(written, read, command.units)
