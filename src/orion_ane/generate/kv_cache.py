@@ -27,15 +27,25 @@ class KVCache:
 
     What lies beyond `length` is zeros, and the mask hides it.
 
+    Args:
+        layers: how many have one.
+        channels: of the keys of a position, and of its values.
+        dtype: of both.
+        by_position: whether a position's channels lie side by side, rather than a channel's
+            positions.
+
     Attributes:
         ports: the caches by their port's name; views of one array.
         news: the names of a run's new keys and values, in the order of the caches.
     """
 
-    def __init__(self, layers: int, channels: int, dtype: DType) -> None:
+    def __init__(
+        self, layers: int, channels: int, dtype: DType, *, by_position: bool = False
+    ) -> None:
         both = [f"{kind}_{{}}{layer:02d}" for layer in range(layers) for kind in "kv"]
         self._names = [name.format("cache_") for name in both]
         self.news = [name.format("") for name in both]
+        self._by_position = by_position
         self._all = np.zeros((len(both), channels, 0), dtype.numpy)  # [2·layers, channels, room]
         self.length = 0
         self.ports: dict[str, Array] = {}
@@ -54,7 +64,11 @@ class KVCache:
         """Make room for `capacity` positions, keeping what is there."""
         if capacity <= self.capacity:
             return
-        grown = np.zeros((*self._all.shape[:2], capacity), self._all.dtype)
+        caches, channels, _ = self._all.shape
+        if self._by_position:
+            grown = np.zeros((caches, capacity, channels), self._all.dtype).transpose(0, 2, 1)
+        else:
+            grown = np.zeros((caches, channels, capacity), self._all.dtype)
         grown[..., : self.length] = self._all[..., : self.length]
         self._all = grown
         self.ports = {

@@ -48,7 +48,10 @@ class Session:
         self._programs, self._expect, self._watch = programs, expect, watch
         self._worn = worn
         self._cache = KVCache(
-            config.layers, programs.decoder.kv_channels, programs.precision.compute
+            config.layers,
+            programs.decoder.kv_channels,
+            programs.precision.compute,
+            by_position=programs.min_lanes == 1 and programs.chains is None,
         )
         self._bucket: Bucket | None = None
         self._chains: dict[bool, Chained] = {}  # of the bucket, by whether all lanes have logits

@@ -98,7 +98,8 @@ class PortableProgram:
         """A run that reads and writes certain arrays, each packed and of its port's type.
 
         `growing` names inputs that are zeros along their last axis from a place on, which need not
-        be read there; a run that is not told the place reads all of them.
+        be read there; a run that is not told the place reads all of them.  That axis may lie first
+        instead of last, which suits the attention of one token; else it is laid anew at each run.
 
         None where a run has more to do than that: surfaces that are not what is fed, or ops that
         the engine has no commands for.
@@ -109,7 +110,7 @@ class PortableProgram:
         arrays = {**inputs, **outputs}
         for port in ports:
             array = filled(port, arrays.get(port.name))
-            assert array.flags.c_contiguous, port.name
+            assert array.flags.c_contiguous or port.name in growing, port.name
         return _BoundRun(
             self._open,
             {port.symbol: inputs[port.name] for port in self._program.inputs},

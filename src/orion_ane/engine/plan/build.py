@@ -19,6 +19,7 @@ from orion_ane.engine.plan.layout import (
     Fold,
     Kind,
 )
+from orion_ane.engine.plan.patterns import Attention, Patterns, Rotation
 from orion_ane.engine.plan.tile_sizes import PANEL, ROWS
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node, Op
@@ -70,6 +71,7 @@ class Builder:
         self.constants: list[Node] = []
         self.inputs: dict[str, Buffer] = {}
         self.outputs: dict[str, Buffer] = {}
+        self._patterns = Patterns(graph)
         self._views: dict[Node, View] = {}
         self._laid: dict[tuple[Buffer, Shape, Shape, int], View] = {}
         self._scales: dict[Buffer, tuple[View, int]] = {}  # of codes, and how many have one
@@ -86,7 +88,7 @@ class Builder:
                 self._views[node] = self._codes(self._kept[node])
             elif node in names:
                 self._input(names[node], node)
-            elif self.known.is_computed(node):
+            elif self.known.is_computed(node) and node not in self._patterns.within:
                 self._views[node] = self._computed(node)
         for name, node in self.graph.outputs.items():
             self._output(name, node)
@@ -94,8 +96,8 @@ class Builder:
     def _input(self, name: str, node: Node) -> None:
         _want_float(node)
         half = node.type.dtype is DType.FP16
-        last = node.type.shape[-1] if node.type.shape else 1
-        buffer = Buffer(node.type.elements, "input", name, is_half=half, last=last)
+        is_turned = node in self._patterns.turned
+        buffer = Buffer(node.type.elements, "input", name, is_half=half, is_turned=is_turned)
         self.inputs[name] = buffer
         self._views[node] = whole(buffer, node.type.shape)
 
@@ -138,6 +140,11 @@ class Builder:
     # Ops
 
     def _computed(self, node: Node) -> View:
+        match self._patterns.ends.get(node):
+            case Attention() as found:
+                return self._attention(node, found)
+            case Rotation() as found:
+                return self._rotation(node, found)
         op, args = node.op, [self._view(arg) for arg in node.args]
         if type(op) in _ELEMENTWISE:
             return self._elementwise(node, args)
@@ -378,6 +385,36 @@ class Builder:
             )
             self._laid[key] = out
         return self._laid[key]
+
+    # Groups of ops
+
+    def _attention(self, node: Node, of: Attention) -> View:
+        groups, heads, depth, _ = of.q.type.shape
+        room = of.cached_k.type.shape[-1]
+        q, k, v = (self._packed(self._view(x), single=True) for x in (of.q, of.k, of.v))
+        masks = [self._packed(self._view(mask)) for mask in (of.cached_mask, of.mask)]
+        kept = [self._positions(cached, port) for cached, port in of.caches]
+        out, cost = self._new(node.type.shape), 2 * groups * heads * room * depth
+        reads, sizes = (q, *kept, masks[0], k, v, masks[1]), (groups, room, depth)
+        self._work(Kind.ATTEND, reads, out, sizes, node, heads, cost)
+        return out
+
+    def _positions(self, cached: Node, port: Node | None) -> View:
+        """A cache as [K,T,D]: a port that lies position by position, or what is laid so."""
+        _, heads, depth, room = cached.type.shape
+        if port is not None:
+            buffer = self._view(port).buffer
+            return View(buffer, (heads, room, depth), (depth, heads * depth, 1))
+        return self._packed(self._view(cached).permuted((0, 1, 3, 2))).reshaped(
+            (heads, room, depth)
+        )
+
+    def _rotation(self, node: Node, of: Rotation) -> View:
+        *lead, depth, lanes = node.type.shape
+        reads = tuple(self._packed(self._view(x), single=True) for x in (of.x, of.cos, of.sin))
+        out, half = self._new(node.type.shape), depth // 2 * lanes
+        self._work(Kind.ROTATE, reads, out, (half,), node, prod(lead), 4 * out.elements)
+        return out
 
     # What all share
 

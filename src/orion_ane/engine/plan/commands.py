@@ -28,8 +28,8 @@ class Buffer:
     is_half: bool = False
     offset: int = 0
     """Bytes from the start of the arena, once that is planned."""
-    last: int = 0
-    """Of a port: the size of its last axis."""
+    is_turned: bool = False
+    """Of a port: whether its last axis lies first."""
 
 
 @dataclass(frozen=True)

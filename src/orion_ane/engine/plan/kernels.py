@@ -115,6 +115,20 @@ def exp_of_difference(x: Array, top: Any, z: Array) -> None:
 
 
 @compiled(is_part=True)
+def add_number(z: Array, x: Any) -> None:
+    """Add a number to each value."""
+    for i in range(z.shape[0]):
+        z[i] += x
+
+
+@compiled(is_part=True)
+def exp_each(z: Array) -> None:
+    """e to each value."""
+    for i in range(z.shape[0]):
+        z[i] = exp_of(z[i])
+
+
+@compiled(is_part=True)
 def divide_by(z: Array, divisor: Any) -> None:
     """Divide each value."""
     for i in range(z.shape[0]):

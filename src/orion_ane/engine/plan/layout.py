@@ -12,7 +12,6 @@ REGISTER_BYTES = 4 * BLOCK
 COLUMNS = 64  # of a reduction over rows, or a row's product: what a thread sums side by side
 RANK = 5
 THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
-FILLED = 64  # columns of a port that is not full are read in stretches of so many
 SMALL_PRODUCT = 1 << 15  # multiply-adds that are sooner done row by row than laid out
 WIDE = 16  # rows and columns that a product has at least, to be laid out
 MANY = 1 << 32  # no table has so many rows: where one ends is its reader's business
@@ -36,6 +35,10 @@ class Kind(IntEnum):
     """Rows of an int8 weight as fp32."""
     COLUMNS = 9
     """A row times a matrix, by stretches of its columns."""
+    ATTEND = 10
+    """The attention of one token to a cache and to itself."""
+    ROTATE = 11
+    """Rotary positions."""
 
 
 class At(IntEnum):

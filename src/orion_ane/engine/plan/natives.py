@@ -57,6 +57,8 @@ NATIVES: Mapping[Kind, Held] = MappingProxyType({
     Kind.CODES: Held("quantised", "rows_of_codes"),
     Kind.UNPACK: Held("quantised", "unpack_rows"),
     Kind.COLUMNS: Held("products", "columns"),
+    Kind.ATTEND: Held("attention", "attend"),
+    Kind.ROTATE: Held("rotary", "rotate"),
 })  # fmt: skip
 """Each is loaded or compiled when the first program that has such a command is lowered."""
 

@@ -100,7 +100,7 @@ class Plan:
                 they are, others as they are now.
             outputs: a packed array for each output, no part of which is an input.
             growing: the inputs that are zeros along their last axis from a place on that each
-                run is told.
+                run is told.  Of those that are `turned`, only what is before is read.
         """
         return Bound(self, inputs, outputs, growing)
 
@@ -117,9 +117,8 @@ class Bound:
     ) -> None:
         code = plan.code
         self._plan = plan
-        ports = [(code.bases["input", name], inputs[name]) for name in code.read]
-        ports += [(code.bases["output", name], outputs[name]) for name in code.outputs]
         self._arrays, count = list(plan.arrays), len(plan.addresses)
+        self._copies: list[tuple[Array, Array]] = []  # of inputs that grow and lie otherwise
         # Behind the addresses stands how far each is filled.
         self._bases = np.concatenate([plan.addresses, np.full(count, MANY)])
         self._growing = [count + code.bases["input", name] for name in growing]
@@ -127,9 +126,19 @@ class Bound:
         commands, views, steps, bases = (array.ctypes.data for array in rows)
         self._tables = commands, views, steps, bases
         self._tasks = plan.tasks.ctypes.data, len(plan.tasks)
-        for base, array in ports:
-            self._arrays[base] = flat = _flat(array)
-            self._bases[base] = flat.ctypes.data
+        for name in code.read:
+            array, is_turned = inputs[name], code.inputs[name].is_turned
+            lines = np.moveaxis(array, -1, 0) if is_turned else array
+            held = np.ascontiguousarray(lines)
+            if name in growing and not lines.flags.c_contiguous:
+                self._copies.append((np.moveaxis(held, 0, -1) if is_turned else held, array))
+            self._place(code.bases["input", name], held)
+        for name in code.outputs:
+            self._place(code.bases["output", name], outputs[name])
+
+    def _place(self, base: int, array: Array) -> None:
+        self._arrays[base] = flat = _flat(array)
+        self._bases[base] = flat.ctypes.data
 
     def run(self, filled: int = MANY) -> None:
         """Read the inputs and write the outputs.
@@ -143,6 +152,8 @@ class Bound:
         plan, code = self._plan, self._plan.code
         count = plan.count
         self._bases[self._growing] = filled
+        for copy, array in self._copies:
+            copy[..., :filled] = array[..., :filled]
         with plan.threads.running(has_products=False):
             held = _ARENA.at_least(code.arena + count * code.scratch)
             if self._arrays[0] is not held:

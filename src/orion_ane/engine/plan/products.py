@@ -9,14 +9,13 @@ import numpy as np
 from orion_ane.engine.jit import compiled, native
 from orion_ane.engine.plan import code, kernels, layout, steps, vectors
 from orion_ane.engine.plan.code import half_of, value_of
-from orion_ane.engine.plan.kernels import MANY, floats, halves, place_of, row, table
+from orion_ane.engine.plan.kernels import floats, halves, place_of, row, table
 from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS
 from orion_ane.engine.plan.vectors import add_floats, add_halves, dot_floats, dot_halves
 
 # Plain numbers: numba compiles them in.
 SIZE, TOTAL, VIEW, ROUNDS = (int(layout.At[name]) for name in ("SIZE", "TOTAL", "VIEW", "ROUNDS"))
-A, B, C, D = (int(layout.At[name]) for name in "ABCD")
-FILLED = layout.FILLED
+A, B, C = (int(layout.At[name]) for name in "ABC")
 IS_HALF, SHAPE, STRIDE = (int(layout.Of[name]) for name in ("IS_HALF", "SHAPE", "STRIDE"))
 
 SOURCES = (code, kernels, layout, steps, vectors)
@@ -77,31 +76,26 @@ def _row_of_matmul(
     y: int,
     out: int,
     sizes: tuple[int, int],
-    filled: int,
     is_half: int,
     y_step: int,
     y_row: int,
 ) -> None:
-    """Dot products where y's columns are packed, else scaled rows of y one after the other.
-
-    Of packed columns or rows only so many numbers are `filled`; the others are zeros.
-    """
+    """Dot products where y's columns are packed, else scaled rows of y one after the other."""
     (n, k), size = sizes, 4 - 2 * is_half
     if y_step == 1:
-        results, depth = floats(out, n), min(k, filled)
+        results = floats(out, n)
         for j in range(n):
             at = y + size * j * y_row
-            results[j] = dot_halves(at, line, depth) if is_half else dot_floats(at, line, depth)
+            results[j] = dot_halves(at, line, k) if is_half else dot_floats(at, line, k)
         return
-    width = min(n, filled)
     kernels.fill(floats(out, n), np.float32(0))
     factors = floats(line, k)
     for j in range(k):
         at = y + size * j * y_step
         if is_half:
-            add_halves(factors[j], at, out, width)
+            add_halves(factors[j], at, out, n)
         else:
-            add_floats(factors[j], at, out, width)
+            add_floats(factors[j], at, out, n)
 
 
 @native(COMMAND, sources=SOURCES)
@@ -116,9 +110,6 @@ def matmul(
     m, n, k, rounds = c[A], c[B], c[C], c[ROUNDS]
     x_step, y_step, y_row = xv[STRIDE + 4], yv[STRIDE + 4], yv[STRIDE + 3]
     is_half = yv[IS_HALF]
-    filled: Any = np.int64(MANY)
-    if c[D]:
-        filled = (bases[c[D]] + FILLED - 1) // FILLED * FILLED
     y_size = 4 - 2 * is_half
     job, stop = begin * c[SIZE], min(end * c[SIZE], c[TOTAL])
     while job < stop:
@@ -141,7 +132,7 @@ def matmul(
             else:
                 kernels.copy(floats(x + 4 * at, (k - 1) * x_step + 1), x_step, floats(line, k))
             out = z + 4 * (job + i - first) * n
-            _row_of_matmul(line, source, out, (n, k), filled, is_half, y_step, y_row)
+            _row_of_matmul(line, source, out, (n, k), is_half, y_step, y_row)
             if rounds:
                 kernels.round_halves(floats(out, n))
         job += last - first

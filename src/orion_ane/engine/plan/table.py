@@ -10,6 +10,7 @@ import numpy as np
 from orion_ane.engine.plan.codes import scratch_bytes
 from orion_ane.engine.plan.commands import Buffer, Command, Shape, Step, View
 from orion_ane.engine.plan.layout import (
+    COLUMNS,
     COMMAND_COLUMNS,
     RANK,
     REGISTER_BYTES,
@@ -70,8 +71,9 @@ class Table:
             return row
         for view in (*command.reads, *command.writes):
             self._view(view, *_of_rows(view))
-        if command.kind is Kind.MATMUL:
-            row[At.D] = self._filled(command.reads[1])
+        if command.kind is Kind.ATTEND:
+            row[At.D] = self._filled(command.reads[1].buffer)
+            self.scratch = max(self.scratch, _scores_bytes(command.total, *command.sizes[:2]))
         if command.kind is Kind.WIDE:
             self.scratch = max(self.scratch, SCRATCH_BYTES)
         if command.kind is Kind.CODES:
@@ -80,19 +82,9 @@ class Table:
             self.scratch = max(self.scratch, 4 * command.reads[1].shape[-1])
         return row
 
-    def _filled(self, view: View) -> int:
-        """Where among the bases it stands how far a port is filled; 0 of what is no such port.
-
-        The view must show whole lines of it, and these be what the product follows.
-        """
-        size, of = view.buffer.last, [*zip(*_of_rows(view), strict=True)]
-        along = 1 if of[-1][1] == 1 else 2
-        rest = (*of[:-along], *of[len(of) - along + 1 :])
-        others = [stride for count, stride in rest if count > 1]
-        is_lines = of[-along] == (size, 1) and not any(n % size for n in (view.offset, *others))
-        if view.buffer.place != "input" or size == 1 or not is_lines:
-            return 0
-        return 1 + len(self._bases) + self.base(view.buffer)
+    def _filled(self, buffer: Buffer) -> int:
+        """Where among the bases it stands how far a port is filled; 0 of what is no port."""
+        return 1 + len(self._bases) + self.base(buffer) if buffer.place == "input" else 0
 
     def _view(self, view: View, shape: Shape, strides: Shape) -> int:
         size = 2 if view.buffer.is_half else 4
@@ -212,6 +204,12 @@ def _span(commands: Sequence[Command], start: int) -> int:
             break
         end += 1
     return end - start
+
+
+def _scores_bytes(heads: int, groups: int, room: int) -> int:
+    """What a thread needs for rows of scores, the masks, and two numbers for each row."""
+    line, rows = -(-room // COLUMNS) * COLUMNS, heads * groups
+    return 4 * ((rows + 1) * line + 1 + 2 * rows)
 
 
 def _is_by_strips(command: Command) -> bool:

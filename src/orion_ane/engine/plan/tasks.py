@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from orion_ane.engine.plan.commands import Command
-from orion_ane.engine.plan.layout import TASK_COLUMNS
+from orion_ane.engine.plan.layout import TASK_COLUMNS, Kind
 from orion_ane.types import Array
 
 _LEAST = 1 << 14  # operations of a part, about; to take a task costs as much as a few hundred
@@ -43,7 +43,9 @@ def tasks(commands: Sequence[Command], count: int) -> Array:
         if at != phase:
             phase, needs = at, len(rows)
         group = list(alike)
-        cost = sum(command.cost for command in group)
+        # The heads of a position lie side by side: in a few large parts, they are read in lines.
+        is_whole = any(command.kind is Kind.ATTEND for command in group)
+        cost = 0 if is_whole else sum(command.cost for command in group)
         for begin, end in _parts(max(units, 1), cost, count):
             rows.append((first, len(group), begin, end, needs))
         first += len(group)

@@ -18,26 +18,28 @@ from orion_ane.engine.plan.code import I16, I32
 
 LANES, WAYS = 16, 4
 _BLOCK = LANES * WAYS
-_LINE = 64  # bytes that the processor fetches at once
+LINE = 64  # bytes that the processor fetches at once
 
 # How far ahead of a sum memory is asked for, in bytes.  A processor's own guesses end with a page
 # and begin anew; two threads of a Cascade Lake read rows at 20 GB/s so and at 17 without.  A Zen 4
 # was slower when it was asked, and reads as fast as it can by itself.
-_AHEAD = 0 if (binding.get_host_cpu_name() or "").startswith("znver") else 4096
+IS_ASKED = not (binding.get_host_cpu_name() or "").startswith("znver")
+_AHEAD = 4096 if IS_ASKED else 0
 
 
-def _place(b: Any, address: Any, of: ir.Type) -> Any:
+def pointer_at(b: Any, address: Any, of: ir.Type) -> Any:
     """An address as a pointer; fp16 is pointed at by its bits."""
     return b.inttoptr(address, (I16 if of == HALF else of).as_pointer())
 
 
-def _number(b: Any, base: Any, index: Any, of: ir.Type) -> Any:
+def number_at(b: Any, base: Any, index: Any, of: ir.Type) -> Any:
     """One number, as fp32."""
     found = b.load(b.gep(base, [index], inbounds=True))
     return b.fpext(b.bitcast(found, HALF), SINGLE) if of == HALF else found
 
 
-def _multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
+def multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
+    """x y + z, rounded once."""
     function = cgutils.get_or_insert_function(
         b.module, ir.FunctionType(SINGLE, [SINGLE] * 3), "llvm.fma.f32"
     )
@@ -45,14 +47,29 @@ def _multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 def _ask_for(b: Any, base: Any, index: Any, count: int, of: ir.Type) -> None:
-    """Have what lies _AHEAD of `count` numbers fetched; what is no memory is not."""
-    size, byte = 2 if of == HALF else 4, ir.IntType(8).as_pointer()
+    """Have what lies _AHEAD of `count` numbers fetched."""
+    size = 2 if of == HALF else 4
+    for at in range(_AHEAD, _AHEAD + size * count if _AHEAD else 0, LINE):
+        fetch_line(b, b.gep(base, [b.add(index, ir.Constant(I64, at // size))]))
+
+
+def fetch_line(b: Any, place: Any) -> None:
+    """Have a line of memory fetched; what is no memory is not."""
+    byte = ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
     prefetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
     to_read, to_be_kept, data = (ir.Constant(I32, value) for value in (0, 3, 1))
-    for at in range(_AHEAD, _AHEAD + size * count if _AHEAD else 0, _LINE):
-        place = b.gep(base, [b.add(index, ir.Constant(I64, at // size))])
-        b.call(prefetch, [b.bitcast(place, byte), to_read, to_be_kept, data])
+    b.call(prefetch, [b.bitcast(place, byte), to_read, to_be_kept, data])
+
+
+def in_halves(b: Any, found: Any, fold: Any) -> Any:
+    """A vector folded to one number: its halves, then theirs."""
+    while found.type.count > 1:
+        half = found.type.count // 2
+        parts = ((*range(half),), (*range(half, 2 * half),))
+        masks = (ir.Constant(ir.VectorType(I32, half), list(part)) for part in parts)
+        found = fold(*(b.shuffle_vector(found, found, mask) for mask in masks))
+    return b.extract_element(found, ir.Constant(I32, 0))
 
 
 def _dot(of: ir.Type) -> Any:
@@ -61,7 +78,7 @@ def _dot(of: ir.Type) -> Any:
         """The sum of n products of numbers at w, fp16 or fp32, and at x, fp32."""
 
         def code(_c: Any, b: Any, _s: Any, args: Any) -> Any:
-            w, x, n = _place(b, args[0], of), _place(b, args[1], SINGLE), args[2]
+            w, x, n = pointer_at(b, args[0], of), pointer_at(b, args[1], SINGLE), args[2]
             v, step = Vectors(b, SINGLE, LANES), ir.Constant(I64, LANES)
             totals = [cgutils.alloca_once_value(b, v.all(0.0)) for _ in range(WAYS)]
             blocks = b.udiv(n, ir.Constant(I64, _BLOCK))
@@ -73,14 +90,12 @@ def _dot(of: ir.Type) -> Any:
                     b.store(v.call("fma", v.type, *product), total)
                     k = b.add(k, step)
             pairs = [b.fadd(b.load(p), b.load(q)) for p, q in zip(*[iter(totals)] * 2, strict=True)]
-            zero = ir.Constant(SINGLE, 0.0)
-            whole = v.call("vector.reduce.fadd", SINGLE, zero, b.fadd(*pairs))
-            sum_at = cgutils.alloca_once_value(b, whole)
+            sum_at = cgutils.alloca_once_value(b, in_halves(b, b.fadd(*pairs), b.fadd))
             start = b.mul(blocks, ir.Constant(I64, _BLOCK))
             with cgutils.for_range(b, b.sub(n, start)) as loop:
                 k = b.add(start, loop.index)
-                product = (_number(b, w, k, of), _number(b, x, k, SINGLE), b.load(sum_at))
-                b.store(_multiply_add(b, *product), sum_at)
+                product = (number_at(b, w, k, of), number_at(b, x, k, SINGLE), b.load(sum_at))
+                b.store(multiply_add(b, *product), sum_at)
             return b.load(sum_at)
 
         return types.float32(types.int64, types.int64, types.int64), code
@@ -95,7 +110,7 @@ def _add_scaled(of: ir.Type) -> Any:
 
         def code(context: Any, b: Any, _s: Any, args: Any) -> Any:
             a, n = args[0], args[3]
-            y, z = _place(b, args[1], of), _place(b, args[2], SINGLE)
+            y, z = pointer_at(b, args[1], of), pointer_at(b, args[2], SINGLE)
             v = Vectors(b, SINGLE, LANES)
             blocks, factor = b.udiv(n, ir.Constant(I64, LANES)), v.splat(a)
             with cgutils.for_range(b, blocks) as loop:
@@ -106,7 +121,7 @@ def _add_scaled(of: ir.Type) -> Any:
             with cgutils.for_range(b, b.sub(n, start)) as loop:
                 k = b.add(start, loop.index)
                 to = b.gep(z, [k], inbounds=True)
-                b.store(_multiply_add(b, a, _number(b, y, k, of), b.load(to)), to)
+                b.store(multiply_add(b, a, number_at(b, y, k, of), b.load(to)), to)
             return context.get_dummy_value()
 
         return types.void(types.float32, types.int64, types.int64, types.int64), code
@@ -123,10 +138,9 @@ def sum_of(_context: Any, _x: Any, _n: Any) -> Any:
     """The sum of n numbers at x."""
 
     def code(_c: Any, b: Any, _s: Any, args: Any) -> Any:
-        x, n, v = _place(b, args[0], SINGLE), args[1], Vectors(b, SINGLE, LANES)
+        x, n, v = pointer_at(b, args[0], SINGLE), args[1], Vectors(b, SINGLE, LANES)
         whole, sums = _folded(b, v, x, n, v.all(0.0), b.fadd)
-        total = v.call("vector.reduce.fadd", SINGLE, ir.Constant(SINGLE, 0.0), sums)
-        return _with_rest(b, x, n, whole, total, b.fadd)
+        return _with_rest(b, x, n, whole, in_halves(b, sums, b.fadd), b.fadd)
 
     return types.float32(types.int64, types.int64), code
 
@@ -140,15 +154,9 @@ def largest_of(_context: Any, _x: Any, _n: Any) -> Any:
             is_x = b.or_(b.fcmp_ordered(">", x, y), b.fcmp_unordered("uno", x, x))
             return b.select(is_x, x, y)
 
-        x, n, v = _place(b, args[0], SINGLE), args[1], Vectors(b, SINGLE, LANES)
+        x, n, v = pointer_at(b, args[0], SINGLE), args[1], Vectors(b, SINGLE, LANES)
         whole, tops = _folded(b, v, x, n, v.all(-inf), larger)
-        while tops.type.count > 1:
-            half = tops.type.count // 2
-            parts = ((*range(half),), (*range(half, 2 * half),))
-            masks = (ir.Constant(ir.VectorType(I32, half), list(part)) for part in parts)
-            tops = larger(*(b.shuffle_vector(tops, tops, mask) for mask in masks))
-        top = b.extract_element(tops, ir.Constant(I32, 0))
-        return _with_rest(b, x, n, whole, top, larger)
+        return _with_rest(b, x, n, whole, in_halves(b, tops, larger), larger)
 
     return types.float32(types.int64, types.int64), code
 
@@ -171,6 +179,6 @@ def _with_rest(b: Any, x: Any, n: Any, start: Any, value: Any, fold: Any) -> Any
     """A value folded with the numbers at x from `start` on, one by one."""
     found = cgutils.alloca_once_value(b, value)
     with cgutils.for_range(b, b.sub(n, start)) as loop:
-        number = _number(b, x, b.add(start, loop.index), SINGLE)
+        number = number_at(b, x, b.add(start, loop.index), SINGLE)
         b.store(fold(b.load(found), number), found)
     return b.load(found)
