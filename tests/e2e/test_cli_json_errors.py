@@ -67,6 +67,15 @@ def test_a_config_may_ask_for_json(tmp_path, capsys):
     assert json.loads(out)["error"]["where"] == "no such model"
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_several_processes_the_first_alone_prints_an_error(rank, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("orion_ane.cli.train.place", lambda: (rank, 2))
+    words = ["--model", "no such model", "--data", tmp_path / "a", "--steps", "1", "--json"]
+    code, out, err = ran(capsys, "train", *words, "--device", "cpu")
+    assert (code, out == "") == (2, bool(rank))
+    assert "no such model" in err
+
+
 def test_every_broken_limit_is_listed(tmp_path, capsys, monkeypatch):
     one = Diagnostic("ANE010", "rejected", "y", 2, 5, "gelu", "", ("paper, limit 10",))
 

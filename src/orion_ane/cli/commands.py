@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
 
 from orion_ane.cli.bench import bench
 from orion_ane.cli.check import check
+from orion_ane.cli.common import Asked
 from orion_ane.cli.compile import compile_
 from orion_ane.cli.config import add_config
 from orion_ane.cli.convert import convert
@@ -20,17 +19,6 @@ from orion_ane.cli.probe import probe
 from orion_ane.cli.rules import rules
 from orion_ane.cli.run import run
 from orion_ane.cli.train import train
-
-
-@dataclass
-class Asked:
-    """What a command line asks for that errors have to know, told as it is read.
-
-    Attributes:
-        json: results as JSON, so an error too.
-    """
-
-    json: bool = False
 
 
 def _tell(command: click.Command) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -17,6 +18,17 @@ from orion_ane.errors import ConfigError, DataError
 from orion_ane.runtime.registry import takes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass
+class Asked:
+    """What a command line asks for that errors have to know, told as it is read.
+
+    Attributes:
+        json: results as JSON, so an error too.
+    """
+
+    json: bool = False
 
 
 def model_options(command: Command) -> Command:
@@ -98,6 +110,13 @@ def want_target(target: str | None, device: str) -> None:
 def counted(count: int, noun: str) -> str:
     """A number of things, as `1 program` or `2 programs`."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def leave_json() -> None:
+    """Have an error stay out of standard output: another process speaks there."""
+    context = click.get_current_context(silent=True)
+    if context is not None and isinstance(context.obj, Asked):
+        context.obj.json = False
 
 
 def say(message: str) -> None:

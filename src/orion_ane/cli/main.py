@@ -34,7 +34,8 @@ def _run(words: list[str]) -> int:
 
     import click
 
-    from orion_ane.cli.commands import Asked, orion
+    from orion_ane.cli.commands import orion
+    from orion_ane.cli.common import Asked
     from orion_ane.errors import OrionError
 
     asked = Asked()

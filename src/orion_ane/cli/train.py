@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import click
 
-from orion_ane.cli.common import device_options, graceful_interrupt, say, show
+from orion_ane.cli.common import device_options, graceful_interrupt, leave_json, say, show
 from orion_ane.train.config import TrainConfig
 from orion_ane.train.peers import place
 from orion_ane.train.run import Result, Trainer
@@ -138,6 +138,8 @@ def train(*, as_json: bool, **asked: Any) -> int:
 def run(config: TrainConfig, *, as_json: bool) -> int:
     """Train as configured, and tell it; the exit code."""
     rank, size = place()
+    if rank:
+        leave_json()
     with (
         _progress(config, as_json=as_json, is_first=not rank) as progress,
         graceful_interrupt(patient=size > 1, heeds_term=True) as interrupted,
