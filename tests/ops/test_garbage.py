@@ -22,7 +22,7 @@ from orion_ane.types import DType, TensorType
 HUGE = 1 << 70
 SMALL_ELEMENTS = 4096
 MAX_FP16 = 65504
-EXAMPLES = int(os.environ.get("ORION_FUZZ", "20"))
+EXAMPLES = int(os.environ.get("ORION_FUZZ", "10"))
 """For each row; ORION_FUZZ=1000 hunts."""
 
 INTS = st.one_of(st.integers(-3, 4), st.integers(-HUGE, HUGE))

@@ -178,7 +178,10 @@ def test_each_kernel_of_a_run_is_a_rate_of_what_it_computes():
     work.close()
 
 
-@pytest.mark.parametrize("name", ["llamacpp", "torch_eager_fp32", "transformers_fp32"])
+@pytest.mark.parametrize(
+    "name",
+    ["llamacpp", "torch_eager_fp32", pytest.param("transformers_fp32", marks=pytest.mark.slow)],
+)
 def test_peers_of_the_source_work_or_say_why_not(name):
     sizes = {"dim": 16, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 8, "hidden": 24}
     shape = LlamaConfig(vocab=32, context=32, tied=True, **sizes)
