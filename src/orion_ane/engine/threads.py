@@ -61,21 +61,27 @@ class Threads:
                 "this process was forked after its parent computed, and has no threads",
                 hint="start it with multiprocessing's spawn",
             )
-        with _RUNNING, np.errstate(all="ignore"):
+        with _RUNNING:
             if not has_products:
                 yield
                 return
-            libraries = _blas()
-            before = [library.get_num_threads() for library in libraries]
-            kernels_before = self._limit_kernels(self.count)
-            for library in libraries:
-                library.set_num_threads(1)
-            try:
+            with np.errstate(all="ignore"), self._limited():
                 yield
-            finally:
-                for library, count in zip(libraries, before, strict=True):
-                    library.set_num_threads(count)
-                self._limit_kernels(kernels_before)
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """numpy's BLAS on one thread, and kernels with numba's threads on ours."""
+        libraries = _blas()
+        before = [library.get_num_threads() for library in libraries]
+        kernels_before = self._limit_kernels(self.count)
+        for library in libraries:
+            library.set_num_threads(1)
+        try:
+            yield
+        finally:
+            for library, count in zip(libraries, before, strict=True):
+                library.set_num_threads(count)
+            self._limit_kernels(kernels_before)
 
     def _limit_kernels(self, count: int) -> int:
         if not self.use_kernels:

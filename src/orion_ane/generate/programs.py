@@ -61,6 +61,8 @@ class Programs(Kernels):
             kept=kept,
         )
         self._cache = ProgramCache(backend)
+        self.chains = backend if isinstance(backend, Chains) else None
+        """The device, where it runs programs one after another by itself."""
 
     def loaded(self, kernel: Kernel) -> Executable:
         """The program on the device, to be used at once: another may take its place."""
@@ -71,12 +73,6 @@ class Programs(Kernels):
         if len(set(kernels)) > self._cache.capacity:
             return None
         return [self.loaded(kernel) for kernel in kernels]
-
-    @property
-    def chains(self) -> Chains | None:
-        """The device, where it runs programs one after another by itself."""
-        device = self._cache.backend
-        return device if isinstance(device, Chains) else None
 
     def __len__(self) -> int:
         """How many programs are loaded."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from types import TracebackType
 from typing import Self
@@ -42,7 +42,7 @@ class ProgramCache:
         if capacity < 1:
             raise ConfigError("cache", "no room for a program", got=capacity, want="at least 1")
         self.backend, self.capacity = backend, capacity
-        self._counts = CacheCounts()
+        self._counts: Counter[str] = Counter()
         self._loaded: OrderedDict[Executable, Hashable] = OrderedDict()  # the longest unused first
         self._by_code: dict[Hashable, list[Executable]] = {}
         self._codes: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
@@ -66,15 +66,15 @@ class ProgramCache:
             for found in self._by_code.get(code, ()):
                 if _same_weights(found.program, program):
                     self._loaded.move_to_end(found)
-                    self._counts = replace(self._counts, hits=self._counts.hits + 1)
+                    self._counts["hits"] += 1
                     return found
             while len(self._loaded) >= self.capacity:  # first, so that the bound holds throughout
                 self._unload(next(iter(self._loaded)))
-                self._counts = replace(self._counts, evictions=self._counts.evictions + 1)
+                self._counts["evictions"] += 1
             made = self.backend.compile(program)
             self._loaded[made] = code
             self._by_code.setdefault(code, []).append(made)
-            self._counts = replace(self._counts, compiles=self._counts.compiles + 1)
+            self._counts["compiles"] += 1
             return made
 
     def _unload(self, executable: Executable) -> None:
@@ -84,7 +84,7 @@ class ProgramCache:
     @property
     def counts(self) -> CacheCounts:
         """What has happened so far."""
-        return self._counts
+        return CacheCounts(**self._counts)
 
     def __len__(self) -> int:
         """How many programs are loaded."""
