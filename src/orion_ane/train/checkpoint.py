@@ -8,12 +8,11 @@ checkpoint before; what was half written is cleared away by the next that saves.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +26,7 @@ from orion_ane.host.adamw import Moments
 from orion_ane.models.config import ModelConfig
 from orion_ane.models.weights.documents import parse_json
 from orion_ane.models.weights.safetensors import open_safetensors
+from orion_ane.train.settings import differences, option, plain, read_repr
 from orion_ane.train.state import State
 from orion_ane.train.tensor_file import Written, want_written, write_pieces, write_tensors
 from orion_ane.types import Array
@@ -40,24 +40,6 @@ KINDS = ("master", "mean", "square")
 MAX_DOCUMENT = 1 << 26
 NAME = re.compile(r"step-(\d{8,})")
 HALF = re.compile(r"\.step-\d{8,}\..*")  # being written, replaced, or thrown away
-OPTIONS = {
-    "schedule.lr": "--lr",
-    "schedule.steps": "--steps",
-    "schedule.warmup": "--warmup",
-    "schedule.shape": "--schedule",
-    "rule.weight_decay": "--weight-decay",
-    "clip": "--clip",
-    "seq": "--seq",
-    "batch": "--batch",
-    "grad_accum": "--grad-accum",
-    "learns.rank": "--rank",
-    "learns.alpha": "--alpha",
-    "learns.targets": "--targets",
-    "learns.dropout": "--dropout",
-    "learns.rank_stabilised": "--rslora",
-    "learns.base": "--model",
-}
-"""What the command calls a setting."""
 ANOTHER = "give what it began with, or another folder"
 
 Kind = TypeVar("Kind")
@@ -119,7 +101,7 @@ class Saved:
             ConfigError: naming everything that differs.
         """
         told = {"tied": True, **self.config}  # which GPT-2's did not say while it always was
-        if models := list(_differences(told, _plain(asdict(config)))):
+        if models := list(differences(told, plain(asdict(config)))):
             raise ConfigError(
                 str(self.path),
                 f"{run} has another model",
@@ -129,8 +111,8 @@ class Saved:
             )
         began = dict(self.settings)
         if isinstance(began.get("learns"), str):
-            began["learns"] = _read_repr(began["learns"])
-        if differing := list(_differences(began, _plain(dict(settings)))):
+            began["learns"] = read_repr(began["learns"])
+        if differing := list(differences(began, plain(dict(settings)))):
             self._refuse(differing)
 
     def _refuse(self, differing: list[tuple[str, Any, Any]]) -> NoReturn:
@@ -141,8 +123,8 @@ class Saved:
         """
         # A constant rate does not ask how many steps there are.
         differing = [one for one in differing if one[0] != "schedule.steps" or None not in one]
-        asked = ", ".join(_option(at, want) for at, _, want in differing)
-        began = ", ".join(_option(at, got) for at, got, _ in differing)
+        asked = ", ".join(option(at, want) for at, _, want in differing)
+        began = ", ".join(option(at, got) for at, got, _ in differing)
         hint = ANOTHER
         if [at for at, *_ in differing] == ["schedule.steps"]:
             hint += "; only a run that began with --schedule constant takes other --steps"
@@ -275,10 +257,10 @@ def _write(folder: Path, run: Run) -> None:
         **{name: getattr(state, name) for name in COUNTS},
         "loss_scale": state.loss_scale,
         "scales": state.scales,
-        "config": _plain(asdict(run.config)),
-        "settings": _plain(dict(run.settings)),
-        "cursor": _plain(dict(run.cursor)),
-        "rng": _plain(dict(run.rng)),
+        "config": plain(asdict(run.config)),
+        "settings": plain(dict(run.settings)),
+        "cursor": plain(dict(run.cursor)),
+        "rng": plain(dict(run.rng)),
         "device": run.device,
         "files": {TENSORS: asdict(written)},
     }
@@ -366,41 +348,3 @@ def _arrays(path: Path) -> tuple[dict[str, Array], ...]:
     if not shapes[0] == shapes[1] == shapes[2]:
         raise CheckpointError(str(path), "masters and moments are not of the same tensors")
     return tuple(found[kind] for kind in KINDS)
-
-
-def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from JSON: tuples are lists."""
-    found: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
-    return found
-
-
-def _read_repr(text: str) -> Any:
-    """An adapter's config that was kept as Python prints it; any other text as it is."""
-    try:
-        call = ast.parse(text, mode="eval").body
-        if not isinstance(call, ast.Call):
-            return text
-        return _plain({str(k.arg): ast.literal_eval(k.value) for k in call.keywords})
-    except (SyntaxError, ValueError):
-        return text
-
-
-def _differences(got: Any, want: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """What differs between two documents: its path, and what either has."""
-    if isinstance(got, dict) and isinstance(want, dict):
-        for name in dict.fromkeys((*want, *got)):
-            inner = f"{at}.{name}" if at else name
-            yield from _differences(got.get(name), want.get(name), inner)
-    elif got != want:
-        yield at, got, want
-
-
-def _option(at: str, value: Any) -> str:
-    """A setting as the command has it, or by its path where no option is it alone."""
-    if value is None:
-        value = {"clip": 0, "learns": "the whole model"}.get(at)
-    if isinstance(value, dict):
-        value = f"an adapter of rank {value.get('rank')}"
-    elif isinstance(value, list):
-        value = ",".join(map(str, value)) or "none"
-    return f"{OPTIONS.get(at, at)} {value}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
@@ -20,6 +20,7 @@ from orion_ane.errors import BackendError, ConfigError
 from orion_ane.train.extras import extra
 from orion_ane.train.fingerprint import fingerprint
 from orion_ane.train.gradients import Gradients
+from orion_ane.train.settings import differences, option
 from orion_ane.train.state import State
 from orion_ane.types import Array
 
@@ -202,11 +203,13 @@ class Group(Peers):
         first, *rest = self._gathered(json.loads(json.dumps(what)))
         for rank, other in enumerate(rest, 1):
             for name, want in first.items():
-                if other[name] != want:
-                    hint = "start every process with the same options and files"
-                    got = f"{other[name]} in process {rank}"
+                if differing := list(differences(want, other[name])):
                     raise ConfigError(
-                        name, "not the same everywhere", got=got, want=want, hint=hint
+                        name,
+                        "not the same everywhere",
+                        got=f"{_told((at, one) for at, _, one in differing)} in process {rank}",
+                        want=_told((at, one) for at, one, _ in differing),
+                        hint="start every process with the same options and files",
                     )
 
     def close(self, *, wait: bool) -> None:
@@ -241,6 +244,11 @@ class Group(Peers):
                 got=why,
                 hint=hint,
             ) from error
+
+
+def _told(values: Iterable[tuple[str, Any]]) -> str:
+    """Values by the option that each is, or alone where they are all there is."""
+    return ", ".join(option(at, one) if at else str(one) for at, one in values)
 
 
 def place() -> tuple[int, int]:

@@ -170,6 +170,18 @@ def test_processes_of_different_runs_refuse_each_other(words, tmp_path):
         assert "data: not the same everywhere" in said
 
 
+def test_what_differs_between_processes_is_named_by_its_option(monkeypatch):
+    own = {"data": "abc", "settings": {"clip": 1.0, "schedule": {"lr": 0.1, "steps": 9}}}
+    others = {"data": "abc", "settings": {"clip": None, "schedule": {"lr": 0.2, "steps": 9}}}
+    monkeypatch.setattr(Group, "_gathered", lambda _, what: [what, own, others])
+    with pytest.raises(ConfigError) as refused:
+        Group.__new__(Group).want_same(own)
+    got, want = "--clip 0, --lr 0.2 in process 2", "--clip 1.0, --lr 0.1"
+    assert f"settings: not the same everywhere: got {got}, want {want}\n" in str(refused.value)
+    with pytest.raises(ConfigError, match=r"data: not the same .*: got abc in process 1, want x"):
+        Group.__new__(Group).want_same({**own, "data": "x"})
+
+
 def test_who_a_process_is(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
