@@ -21,7 +21,7 @@ from orion_ane.engine.plan.code import half_of, value_of
 from orion_ane.engine.plan.codes import BLOCK
 from orion_ane.engine.plan.kernels import floats, halves, row, table
 from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS, At, Of
-from orion_ane.engine.plan.vectors import dot_floats
+from orion_ane.engine.plan.vectors import ask_ahead, dot_floats
 
 LARGEST = 32767  # of an activation's code
 TINY = 1e-30  # activations that are all below count as 0: their codes' factor would overflow
@@ -78,6 +78,7 @@ def dot_codes(_context: Any, _w: Any, _s: Any, _x: Any, _n: Any) -> Any:
         rounds = b.udiv(n, ways)
         with cgutils.for_range(b, rounds) as loop:
             first = b.mul(loop.index, ways)
+            ask_ahead(b, places[0], b.mul(first, ir.Constant(I64, BLOCK)), _WAYS * BLOCK, 1)
             for i, total in enumerate(totals):
                 _add_block(v, total, places, b.add(first, ir.Constant(I64, i)))
         start = b.mul(rounds, ways)

@@ -46,9 +46,8 @@ def multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
     return b.call(function, [x, y, z])
 
 
-def _ask_for(b: Any, base: Any, index: Any, count: int, of: ir.Type) -> None:
-    """Have what lies _AHEAD of `count` numbers fetched."""
-    size = 2 if of == HALF else 4
+def ask_ahead(b: Any, base: Any, index: Any, count: int, size: int) -> None:
+    """Have what lies _AHEAD of `count` numbers of so many bytes fetched."""
     for at in range(_AHEAD, _AHEAD + size * count if _AHEAD else 0, LINE):
         fetch_line(b, b.gep(base, [b.add(index, ir.Constant(I64, at // size))]))
 
@@ -84,7 +83,7 @@ def _dot(of: ir.Type) -> Any:
             blocks = b.udiv(n, ir.Constant(I64, _BLOCK))
             with cgutils.for_range(b, blocks) as loop:
                 k = b.mul(loop.index, ir.Constant(I64, _BLOCK))
-                _ask_for(b, w, k, _BLOCK, of)
+                ask_ahead(b, w, k, _BLOCK, 2 if of == HALF else 4)
                 for total in totals:
                     product = (v.load(w, k, of), v.load(x, k), b.load(total))
                     b.store(v.call("fma", v.type, *product), total)
