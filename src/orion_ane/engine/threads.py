@@ -25,6 +25,7 @@ Part = TypeVar("Part")
 
 class _State:
     is_forked = False
+    running: int | None = None  # the thread that has the run
 
 
 _STATE = _State()
@@ -62,11 +63,20 @@ class Threads:
                 hint="start it with multiprocessing's spawn",
             )
         with _RUNNING:
-            if not has_products:
-                yield
-                return
-            with np.errstate(all="ignore"), self._limited():
-                yield
+            _STATE.running = threading.get_ident()
+            try:
+                if not has_products:
+                    yield
+                    return
+                with np.errstate(all="ignore"), self._limited():
+                    yield
+            finally:
+                _STATE.running = None
+
+    @property
+    def are_running(self) -> bool:
+        """Whether the run is this thread's, who may have a team then."""
+        return _STATE.running == threading.get_ident()
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
@@ -143,6 +153,7 @@ def _forget_threads() -> None:
     global _RUNNING  # noqa: PLW0603 - the process's one lock, in a new process
     _RUNNING = threading.Lock()
     _pool.cache_clear()
+    _STATE.running = None
     # libgomp ends a forked process that enters a parallel region; so it must not.
     _STATE.is_forked = "orion_ane.engine.kernels" in sys.modules
 

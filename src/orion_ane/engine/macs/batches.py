@@ -8,7 +8,7 @@ import numpy as np
 
 from orion_ane.engine import jit
 from orion_ane.engine.macs import kernels, vectors
-from orion_ane.engine.macs.kernels import Left, _columns, _thin_rows, measure, mend
+from orion_ane.engine.macs.kernels import Left, measure, mend, right_side, thin_rows
 from orion_ane.engine.macs.vectors import DEPTH
 from orion_ane.types import Array
 
@@ -29,6 +29,6 @@ def thin_batch(w: Array, x: Array, y: Array, sticky: bool) -> None:
         for o in range(outer):
             if not odd[o]:
                 longest = max(longest, bound[o, 1])
-        right = _columns(x[b], longest)
-        if _thin_rows(left, right, y[b], todo, sticky, 0, outer):
+        right = right_side(x[b], longest)
+        if thin_rows(left, right, y[b], todo, sticky, 0, outer):
             mend(w[b], x[b], y[b], todo, sticky)

@@ -24,7 +24,6 @@ from functools import partial
 from math import copysign, inf
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import types
 from numba.extending import overload
@@ -52,7 +51,6 @@ from orion_ane.engine.macs.vectors import (
 )
 from orion_ane.types import Array
 
-CHUNKS = 64  # rows are dealt out in this many runs, whatever the number of threads
 PANEL_FLOATS = 160 * 1024  # of x, kept in cache while the rows pass
 CEILING = 2.0**15
 HALF_CEILING, SMALLEST_NORMAL = 2.0**16, 2.0**-14  # of fp16 itself
@@ -170,8 +168,8 @@ def measure(left: Left) -> None:
 
 
 @compiled()
-def _columns(x: Array, longest: Any) -> Any:
-    """A right side for `_thin_rows`: values and thresholds, in fp32, and in fp64 where needed.
+def right_side(x: Array, longest: Any) -> Any:
+    """A right side [S,K] for `thin_rows`: values and thresholds, in fp32, and in fp64 where needed.
 
     Then the largest magnitudes, and whether a number is not finite, which counts as 0.
     """
@@ -196,9 +194,14 @@ def _columns(x: Array, longest: Any) -> Any:
 
 
 @compiled(is_part=True)
-def _thin_rows(
+def thin_rows(
     left: Any, right: Any, y: Array, todo: Array, sticky: Any, begin: Any, end: Any
 ) -> Any:
+    """Some rows of y [O,S] = w xᵀ by the rule: fp16 bits, or in an fp64 y the sums.
+
+    `right` is x as `right_side` makes it; todo [O,S] becomes what bounds cannot clear, and `mend`
+    must.  Returns how much that is.
+    """
     w, _, bound, _ = left
     single, double, peak, odd = right
     inner, columns, padded = w.shape[1], single.shape[1], single.shape[2]
@@ -217,20 +220,6 @@ def _thin_rows(
             todo[o, s] = not is_clear
             left_over += not is_clear
             y[o, s] = _result(total, y)
-    return left_over
-
-
-@compiled(parallel=True)
-def thin(left: Left, longest: float, x: Array, y: Array, todo: Array, sticky: bool) -> int:
-    """y [O,S] = w xᵀ by the rule.  x: [S,K] bits; y of uint16: fp16 bits, of fp64: the sums.
-
-    longest: the largest of left.bound[:, 1] that is finite; todo [O,S] becomes what bounds cannot
-    clear, and `mend` must.  Returns how much that is.
-    """
-    right, rows, left_over = _columns(x, longest), y.shape[0], 0
-    for chunk in numba.prange(CHUNKS):
-        begin, end = chunk * rows // CHUNKS, (chunk + 1) * rows // CHUNKS
-        left_over += _thin_rows(left, right, y, todo, sticky, begin, end)
     return left_over
 
 

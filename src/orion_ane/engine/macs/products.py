@@ -15,6 +15,7 @@ import numpy as np
 from orion_ane.ane.numerics import Overflow
 from orion_ane.engine.half import bits, narrow, widen
 from orion_ane.engine.macs import kernels
+from orion_ane.engine.macs.thin import thin
 from orion_ane.engine.macs.vectors import DEPTH, PANEL, ROWS
 from orion_ane.engine.threads import Threads
 from orion_ane.errors import ShapeError
@@ -134,7 +135,8 @@ def _run(w: Rows, x: Array, y: Array, overflow: Overflow, threads: Threads | Non
     is_sticky, todo = overflow == "sticky", np.empty(y.shape, np.bool_)
     if x.shape[1] <= THIN_COLUMNS:
         turned = bits(half.T)
-        is_done = not kernels.thin(w.left, w.longest, turned, y, todo, is_sticky)
+        left_over = thin(w.left, w.longest, turned, y, todo, sticky=is_sticky, threads=threads)
+        is_done = not left_over
     else:
         _wide(w, half, y, todo, is_sticky, threads)
         is_done = not todo.any()

@@ -37,6 +37,8 @@ def _pointer(element: types.Type, kind: ir.Type) -> Any:
 
 
 floats_at = _pointer(types.float32, SINGLE)
+doubles_at = _pointer(types.float64, DOUBLE)
+bytes_at = _pointer(types.uint8, ir.IntType(8))
 halves_at = _pointer(types.uint16, I16)
 longs_at = _pointer(types.int64, I64)
 half_of = _convert(types.float32, types.uint16, lambda b, x: b.bitcast(b.fptrunc(x, HALF), I16))

@@ -15,12 +15,17 @@ from numba import types
 from numba.core import cgutils
 
 from orion_ane.engine.jit import intrinsic
-from orion_ane.engine.macs.vectors import HALF, I64, SINGLE, Vectors
-from orion_ane.engine.plan.vectors import (
+from orion_ane.engine.macs.vectors import (
+    HALF,
+    I64,
     IS_ASKED,
-    LANES,
     LINE,
+    SINGLE,
+    Vectors,
     fetch_line,
+)
+from orion_ane.engine.plan.vectors import (
+    LANES,
     in_halves,
     multiply_add,
     number_at,

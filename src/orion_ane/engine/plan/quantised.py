@@ -15,13 +15,13 @@ from numba import types
 from numba.core import cgutils
 
 from orion_ane.engine.jit import compiled, intrinsic, native
-from orion_ane.engine.macs.vectors import HALF, I16, I32, I64, SINGLE, Vectors
+from orion_ane.engine.macs.vectors import HALF, I16, I32, I64, SINGLE, Vectors, ask_ahead
 from orion_ane.engine.plan import code, codes, kernels, layout, steps, vectors
 from orion_ane.engine.plan.code import half_of, value_of
 from orion_ane.engine.plan.codes import BLOCK
 from orion_ane.engine.plan.kernels import floats, halves, row, table
 from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS, At, Of
-from orion_ane.engine.plan.vectors import ask_ahead, dot_floats
+from orion_ane.engine.plan.vectors import dot_floats
 
 LARGEST = 32767  # of an activation's code
 TINY = 1e-30  # activations that are all below count as 0: their codes' factor would overflow

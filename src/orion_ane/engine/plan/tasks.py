@@ -46,13 +46,13 @@ def tasks(commands: Sequence[Command], count: int) -> Array:
         # The heads of a position lie side by side: in a few large parts, they are read in lines.
         is_whole = any(command.kind is Kind.ATTEND for command in group)
         cost = 0 if is_whole else sum(command.cost for command in group)
-        for begin, end in _parts(max(units, 1), cost, count):
+        for begin, end in parts(max(units, 1), cost, count):
             rows.append((first, len(group), begin, end, needs))
         first += len(group)
     return np.array(rows, np.int64).reshape(-1, TASK_COLUMNS)
 
 
-def _parts(units: int, cost: int, count: int) -> Iterator[tuple[int, int]]:
+def parts(units: int, cost: int, count: int) -> Iterator[tuple[int, int]]:
     """Units from 0 on in stretches."""
     rounds = 1 if count == 1 else min(_ROUNDS, max(1, (cost // (_LEAST * count)).bit_length()))
     start = 0

@@ -8,23 +8,16 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
 from orion_ane.engine.jit import intrinsic
-from orion_ane.engine.macs.vectors import HALF, I64, SINGLE, Vectors
+from orion_ane.engine.macs.vectors import HALF, I64, SINGLE, Vectors, ask_ahead
 from orion_ane.engine.plan.code import I16, I32
 
 LANES, WAYS = 16, 4
 _BLOCK = LANES * WAYS
-LINE = 64  # bytes that the processor fetches at once
-
-# How far ahead of a sum memory is asked for, in bytes.  A processor's own guesses end with a page
-# and begin anew; two threads of a Cascade Lake read rows at 20 GB/s so and at 17 without.  A Zen 4
-# was slower when it was asked, and reads as fast as it can by itself.
-IS_ASKED = not (binding.get_host_cpu_name() or "").startswith("znver")
-_AHEAD = 4096 if IS_ASKED else 0
 
 
 def pointer_at(b: Any, address: Any, of: ir.Type) -> Any:
@@ -44,21 +37,6 @@ def multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
         b.module, ir.FunctionType(SINGLE, [SINGLE] * 3), "llvm.fma.f32"
     )
     return b.call(function, [x, y, z])
-
-
-def ask_ahead(b: Any, base: Any, index: Any, count: int, size: int) -> None:
-    """Have what lies _AHEAD of `count` numbers of so many bytes fetched."""
-    for at in range(_AHEAD, _AHEAD + size * count if _AHEAD else 0, LINE):
-        fetch_line(b, b.gep(base, [b.add(index, ir.Constant(I64, at // size))]))
-
-
-def fetch_line(b: Any, place: Any) -> None:
-    """Have a line of memory fetched; what is no memory is not."""
-    byte = ir.IntType(8).as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
-    prefetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
-    to_read, to_be_kept, data = (ir.Constant(I32, value) for value in (0, 3, 1))
-    b.call(prefetch, [b.bitcast(place, byte), to_read, to_be_kept, data])
 
 
 def in_halves(b: Any, found: Any, fold: Any) -> Any:
