@@ -13,7 +13,8 @@ NAMES = ["add", "subtract", "multiply"]
 
 
 def bits(seed: int, *shape: int) -> Array:
-    return np.random.default_rng(seed).integers(0, 1 << 16, shape, np.uint16).view(np.float16)
+    found = np.random.default_rng(seed).integers(0, 1 << 16, shape, np.uint16)
+    return np.asarray(found, np.uint16).view(np.float16)
 
 
 def same(y: Array, z: Array) -> bool:
@@ -32,12 +33,22 @@ def test_a_kernel_and_numpy_say_the_same(name: str, seed: int, shift: int) -> No
         assert same(found, getattr(rounding, name)(x, other))
 
 
+SHAPES = [  # an operand is read as it is, or laid out in the shape of the result
+    *(((3, 1, 40), (5, 1)), ((2, 3, 4), (2, 1, 4)), ((), (2, 3)), ((1, 7), ())),
+    *(((2, 3, 4), (1, 3, 1)), ((2, 3, 4), (3, 4)), ((2, 3, 4), (2, 3, 1)), ((1, 1), ())),
+    *(((1, 5, 1, 6), (5, 1, 1)), ((1,), (1, 1, 9))),
+]
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_operands_broadcast_and_fp32_stays_fp32(name: str) -> None:
-    x, y = bits(1, 3, 1, 40), bits(2, 5, 1)
+@pytest.mark.parametrize(("left", "right"), SHAPES)
+def test_operands_broadcast_and_fp32_stays_fp32(
+    name: str, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    x, y = bits(1, *left), bits(2, *right)
     function = getattr(elementwise, name)
     half, single = function(x, y), function(x.astype(np.float32), y.astype(np.float32))
-    assert half.shape == single.shape == (3, 5, 40)
+    assert half.shape == single.shape == np.broadcast_shapes(left, right)
     assert single.dtype == np.float32
     assert same(half, single.astype(np.float16))
     assert same(half, getattr(rounding, name)(x, y))

@@ -6,6 +6,8 @@ Both round to nearest even, so which one ran does not show in the result.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,14 @@ from orion_ane.types import Array
 
 KERNEL_ELEMENTS = 256
 """From here on a kernel is faster: numpy converts one at a time, 4 ns an element each way."""
+
+
+@cache
+def _kernels() -> Any:
+    """The kernels, when the first is needed: they import numba."""
+    from orion_ane.engine import kernels
+
+    return kernels
 
 
 def read_only(array: Array) -> Array:
@@ -27,14 +37,21 @@ def bits(half: Array) -> Array:
     return read_only(half).view(np.uint16) if half.dtype == np.float16 else read_only(half)
 
 
+def flat(array: Array) -> Array:
+    """What `bits` gives, as one row."""
+    row = array.ravel()
+    if row.dtype == np.float16:
+        row = row.view(np.uint16)
+    row.setflags(write=False)  # of this view, or copy
+    return row
+
+
 def widen(half: Array) -> Array:
     """The same values in a new fp32 array."""
     if half.size < KERNEL_ELEMENTS:
         return half.astype(np.float32, order="C")
-    from orion_ane.engine import kernels
-
     wide = np.empty(half.shape, np.float32)
-    kernels.widen(bits(half).reshape(-1), wide.reshape(-1))
+    _kernels().widen(flat(half), wide.ravel())
     return wide
 
 
@@ -42,10 +59,8 @@ def narrow(wide: Array) -> Array:
     """fp32 values rounded to fp16, in a new array."""
     if wide.size < KERNEL_ELEMENTS:
         return wide.astype(np.float16, order="C")
-    from orion_ane.engine import kernels
-
     half = np.empty(wide.shape, np.float16)
-    kernels.narrow(read_only(wide).reshape(-1), half.view(np.uint16).reshape(-1))
+    _kernels().narrow(flat(wide), half.view(np.uint16).ravel())
     return half
 
 
@@ -53,13 +68,11 @@ def rounder(elements: int) -> Callable[[Array], Array]:
     """What rounds an fp32 array of that many elements to fp16 values, and may do so in place."""
     if elements < KERNEL_ELEMENTS:
         return lambda x: x.astype(np.float16).astype(np.float32)
-    from orion_ane.engine import kernels
-
-    round_to_half = kernels.round_to_half
+    round_to_half = _kernels().round_to_half
 
     def rounded(x: Array) -> Array:
-        flat = x.ravel(order="K")  # a view: a fresh result is dense, in some order of its axes
-        round_to_half(flat)
-        return x if flat.base is not None else flat.reshape(x.shape)
+        row = x.ravel(order="K")  # a view: a fresh result is dense, in some order of its axes
+        round_to_half(row)
+        return x if row.base is not None else row.reshape(x.shape)
 
     return rounded

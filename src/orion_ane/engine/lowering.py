@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from orion_ane.engine.functions import Function
+from orion_ane.engine.half import widen
 from orion_ane.engine.known import Known
 from orion_ane.engine.matmul import conv1x1_by_input, convolution, linear, matmul
 from orion_ane.engine.products import conv1x1
@@ -39,16 +40,11 @@ class Lowering:
         outputs = {name: self.known.origin(node) for name, node in self.graph.outputs.items()}
         last.update(dict.fromkeys(outputs.values(), len(calls)))
         inputs = [
-            (name, self._new_slot(node), node.type.dtype is DType.FP16)
+            (name, self._new_slot(node), self.entering(is_half=node.type.dtype is DType.FP16))
             for name, node in self.graph.inputs.items()
             if node in last
         ]
-        steps = [
-            step_of(enter, slot, [slot], None)
-            for _, slot, is_half in inputs
-            if (enter := self.entering(is_half=is_half)) is not None
-        ]
-        steps += self._steps(calls, last)
+        steps = self._steps(calls, last)
         finished = [
             (name, self._slot_of(node), self._finisher(name, node, list(outputs.values())))
             for name, node in outputs.items()
@@ -64,9 +60,8 @@ class Lowering:
     # Functions and slots
 
     def entering(self, *, is_half: bool) -> Function | None:
-        """What is done to an input before all else."""
-        del is_half
-        return None
+        """What makes a value of an input's array, if it is not that itself."""
+        return widen if is_half else None
 
     def _call(self, node: Node) -> tuple[Function, tuple[Node, ...]]:
         """The function that computes the node, and the values it takes from slots."""

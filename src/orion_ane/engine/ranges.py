@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orion_ane.engine.half import widen
 from orion_ane.engine.lost import Factors, counted, factors, multiplies
 from orion_ane.engine.lower import Numerics, lowering
 from orion_ane.engine.threads import Threads
@@ -170,9 +169,8 @@ class Meter:
         return RangeReport(tuple(found))
 
     def _entered(self, node: Node, fed: Array) -> Array:
-        is_half = node.type.dtype is DType.FP16
-        value, enter = widen(fed) if is_half else fed, self._lowering.entering(is_half=is_half)
-        return value if enter is None else enter(value)
+        enter = self._lowering.entering(is_half=node.type.dtype is DType.FP16)
+        return fed if enter is None else enter(fed)
 
     def _value(self, node: Node, values: Mapping[Node, Array]) -> Array:
         known = self._lowering.known

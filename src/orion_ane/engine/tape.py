@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from orion_ane.engine.functions import Function
-from orion_ane.engine.half import narrow, widen
+from orion_ane.engine.half import narrow
 from orion_ane.engine.threads import Threads
 from orion_ane.types import Array
 
@@ -24,7 +24,7 @@ class Tape:
     Args:
         slots: the constants in their slots, None elsewhere.
         steps: run in order; each fills a slot or empties one.
-        inputs: port name, slot, and whether it is fp16 and must be widened.
+        inputs: port name, slot, and what makes the value of the port's array, if not that itself.
         outputs: port name, slot, and what makes an array of the port's type of the value.
         threads: who computes.
     """
@@ -34,7 +34,7 @@ class Tape:
         slots: Slots,
         steps: list[Step],
         *,
-        inputs: list[tuple[str, int, bool]],
+        inputs: list[tuple[str, int, Function | None]],
         outputs: list[tuple[str, int, Function]],
         threads: Threads,
     ) -> None:
@@ -48,8 +48,8 @@ class Tape:
         """
         slots = self._slots.copy()
         with self._threads.running():
-            for name, slot, is_half in self._inputs:
-                slots[slot] = widen(inputs[name]) if is_half else inputs[name]
+            for name, slot, enter in self._inputs:
+                slots[slot] = inputs[name] if enter is None else enter(inputs[name])
             for step in self._steps:
                 step(slots)
             return {name: finish(slots[slot]) for name, slot, finish in self._outputs}

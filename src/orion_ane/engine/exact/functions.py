@@ -7,15 +7,15 @@ once, ties away, NaN as +0.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from orion_ane.ane.activation import activation_table
 from orion_ane.ane.numerics import Numerics
-from orion_ane.engine.exact.values import clamping, entered, flushing, settling
+from orion_ane.engine.exact.values import clamping, entered, flushing, kernels, settling
 from orion_ane.engine.functions import ROUNDS_NOTHING, Function, function_of
-from orion_ane.engine.half import narrow
 from orion_ane.ir.node import Node, Op
 from orion_ane.ops.arithmetic import Add, Binary, Mul, Pow, RealDiv, Sub
 from orion_ane.ops.curve import Curve, Sigmoid, Tanh
@@ -73,29 +73,59 @@ def curve_table(op: Op, *, is_flushed: bool = False) -> Array:
 
 def _computed(node: Node) -> Function:
     match node.op:
-        case Add() | Sub() | Mul() | Square() if node.type.dtype is DType.FP16:
-            return _elementwise(node.op)
+        case Add() | Sub() | Mul() | RealDiv() | Square() if node.type.dtype is DType.FP16:
+            return _elementwise(node)
+        case ReduceSum(axes=axes) | ReduceMean(axes=axes) if node.type.dtype is DType.FP16:
+            return _total(node, axes)
     function = _with_its_own_infinities(node)
     if node.type.dtype is not DType.FP16 or isinstance(node.op, ROUNDS_NOTHING):
         return function
     return settling(function)
 
 
-def _elementwise(op: Op) -> Function:
-    from orion_ane.engine.macs import elementwise
+def _elementwise(node: Node) -> Function:
+    from orion_ane.engine.macs import arithmetic, elementwise
 
-    if isinstance(op, Square):
-        return lambda x: elementwise.multiply(x, x)
-    kernels: dict[type[Op], Function] = {
-        Add: elementwise.add,
-        Sub: elementwise.subtract,
-        Mul: elementwise.multiply,
+    shapes = [arg.type.shape for arg in node.args]
+    if isinstance(node.op, Square):
+        square = elementwise.prepared(arithmetic.multiply, *shapes, *shapes)
+        return lambda x: square(x, x)
+    made: dict[type[Op], Any] = {
+        Add: arithmetic.add,
+        Sub: arithmetic.subtract,
+        Mul: arithmetic.multiply,
+        RealDiv: kernels().divide,
     }
-    return kernels[type(op)]
+    return elementwise.prepared(made[type(node.op)], *shapes)
 
 
 def _by_table(table: Array) -> Function:
-    return lambda x: table[narrow(x).view(np.uint16)]
+    look_up = kernels().look_up
+
+    def looked_up(x: Array) -> Array:
+        y = np.empty(x.shape, np.float32)
+        look_up(x.ravel(), table, y.ravel())
+        return y
+
+    return looked_up
+
+
+def _total(node: Node, axes: tuple[int, ...]) -> Function:
+    """A sum or a mean: exact, in fp64, then rounded once."""
+    total, shape, summed = kernels().total, node.type.shape, node.args[0].type.shape
+    divisor = float(prod(summed[i] for i in axes)) if isinstance(node.op, ReduceMean) else 1.0
+    gone = {axis % len(summed) for axis in axes}
+    kept, last = [i for i in range(len(summed)) if i not in gone], max(gone)
+    is_run = all(summed[i] == 1 for i in kept if min(gone) < i < last)
+    inner = prod(summed[last + 1 :]) if is_run else 1
+
+    def totalled(x: Array) -> Array:
+        y = np.empty(shape, np.float32)
+        row = x.ravel() if is_run else x.transpose(*kept, *gone).ravel()
+        total(row, y.ravel(), inner, divisor)
+        return y
+
+    return totalled
 
 
 def _with_its_own_infinities(node: Node) -> Function:
@@ -104,14 +134,8 @@ def _with_its_own_infinities(node: Node) -> Function:
     match node.op:
         case Cast() if node.args[0].type.dtype.is_float:
             return lambda x: entered(function(x))
-        case RealDiv():
-            return lambda x, y: np.divide(x, np.add(y, _ZERO))  # -0 divides as +0
         case Softmax(axis=axis):
             return _softmax(axis)
-        case ReduceSum(axes=axes):
-            return lambda x: x.sum(axes, np.float64, keepdims=True)  # exact, in any order
-        case ReduceMean(axes=axes):
-            return lambda x: x.mean(axes, np.float64, keepdims=True)
         case Log():
             return lambda x: _log(function(x))
         case Softplus():

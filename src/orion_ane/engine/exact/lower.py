@@ -9,7 +9,7 @@ import numpy as np
 from orion_ane.ane.numerics import Numerics
 from orion_ane.engine.exact import products
 from orion_ane.engine.exact.functions import exact_function
-from orion_ane.engine.exact.values import entered
+from orion_ane.engine.exact.values import entered, entering
 from orion_ane.engine.functions import Function, function_of
 from orion_ane.engine.half import rounder
 from orion_ane.engine.known import Known
@@ -73,7 +73,7 @@ class ExactLowering(Lowering):
 
     def entering(self, *, is_half: bool) -> Function | None:
         """An input's NaN counts as +inf."""
-        return entered if is_half else None
+        return entering if is_half else None
 
 
 def product_of(

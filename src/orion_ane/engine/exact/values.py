@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 
 from orion_ane.ane.rounding import SMALLEST_NORMAL
 from orion_ane.engine.functions import Function
+from orion_ane.engine.half import flat
 from orion_ane.types import Array
 
 _INF, _ZERO = np.array(np.inf, np.float32), np.array(0, np.float32)
+
+
+@cache
+def kernels() -> Any:
+    """The kernels, when the first is needed: they import numba."""
+    from orion_ane.engine.exact import kernels as found
+
+    return found
 
 
 def entered(x: Array) -> Array:
@@ -19,16 +31,21 @@ def entered(x: Array) -> Array:
     return x
 
 
+def entering(fed: Array) -> Array:
+    """What `entered` makes of fp16, in a new array."""
+    x = np.empty(fed.shape, np.float32)
+    kernels().enter(flat(fed), x.ravel())
+    return x
+
+
 def settled(x: Array) -> Array:
     """Results in fp32, rounded to fp16 once, ties away; what is indeterminate is +0.
 
     x may be changed; it is nobody else's.
     """
-    from orion_ane.engine.exact import kernels
-
-    flat = x.ravel(order="K")  # a view: a fresh result is dense, in some order of its axes
-    kernels.settle(flat, flat.view(np.uint32))
-    return x if flat.base is not None else flat.reshape(x.shape)
+    row = x.ravel(order="K")  # a view: a fresh result is dense, in some order of its axes
+    kernels().settle(row, row.view(np.uint32))
+    return x if row.base is not None else row.reshape(x.shape)
 
 
 def settling(function: Function) -> Function:

@@ -53,7 +53,6 @@ from orion_ane.types import Array
 
 PANEL_FLOATS = 160 * 1024  # of x, kept in cache while the rows pass
 CEILING = 2.0**15
-HALF_CEILING, SMALLEST_NORMAL = 2.0**16, 2.0**-14  # of fp16 itself
 SINGLE_WINDOW, DOUBLE_WINDOW = 60.0, 2.0**34  # short of 64 and 2^35, since bounds are rounded
 SLACK, ROOM = 1.001, 2.0**-17  # what rounding may add to a bound, and to the size of a product
 
@@ -394,39 +393,3 @@ def mend(w: Array, x: Array, y: Array, todo: Array, sticky: bool) -> None:
             if not found:
                 total = _walk(w[o], x[s], sticky)
             y[o, s] = _result(total, y)
-
-
-@compiled(is_part=True)
-def _counted(value: Any) -> Any:
-    """An operand in fp64; NaN counts as +inf."""
-    return np.float64(inf) if value != value else np.float64(value)  # noqa: PLR0124 - only NaN
-
-
-@compiled(is_part=True)
-def _settled(value: Any) -> Any:
-    """A result; what is indeterminate is 0."""
-    return 0.0 if value != value else value  # noqa: PLR0124 - only NaN
-
-
-@compiled()
-def add(x: Array, y: Array, z: Array) -> None:
-    """Z = x + y of fp16 values in fp32: exact, rounded once, and no -0.  All flat."""
-    for i in range(z.shape[0]):  # a sum has no bits below 2^-24, so subnormal ones are exact
-        z[i] = _away(_settled(_counted(x[i]) + _counted(y[i])) + 0.0, HALF_CEILING)
-
-
-@compiled()
-def subtract(x: Array, y: Array, z: Array) -> None:
-    """Z = x - y, as `add`."""
-    for i in range(z.shape[0]):
-        z[i] = _away(_settled(_counted(x[i]) - _counted(y[i])) + 0.0, HALF_CEILING)
-
-
-@compiled()
-def multiply(x: Array, y: Array, z: Array) -> None:
-    """Z = x · y of fp16 values in fp32, rounded to 11 bits, then to 2^-24.  All flat."""
-    for i in range(z.shape[0]):
-        value = _away(_settled(_counted(x[i]) * _counted(y[i])), HALF_CEILING)
-        if abs(value) < SMALLEST_NORMAL:
-            value = copysign(np.floor(abs(value) * 2.0**24 + 0.5) * 2.0**-24, value)
-        z[i] = value
