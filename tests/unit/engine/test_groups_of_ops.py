@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import evaluate64
 
+from orion_ane.engine.plan import patterns
 from orion_ane.engine.plan.layout import Kind
 from orion_ane.engine.plan.plan import plan
 from orion_ane.engine.threads import Threads
 from orion_ane.ir import Graph
-from orion_ane.nn.blocks import MASKED, Cache, attention, rotate
+from orion_ane.nn.blocks import MASKED, Cache, attention, layer_norm, rms_norm, rotate
 from orion_ane.ops import evaluate, input_, reshape
 from orion_ane.types import DType, TensorType
 
@@ -132,3 +135,27 @@ def test_in_fp16_attention_rounds_where_its_ops_do(rng):
     made = plan(graph, {}, rounds=True, threads=Threads(1))
     assert Kind.ATTEND in [command.kind for command in made.code.commands]
     np.testing.assert_array_equal(made.run(feed)["y"], evaluate(graph, feed, {})["y"])
+
+
+@pytest.mark.parametrize("shape", [(1, 768, 1, 1), (1, 20, 1, 3), (2, 64, 1, 64), (1, 172, 1, 100)])
+@pytest.mark.parametrize("dtype", [FP16, FP32])
+@pytest.mark.parametrize("is_layer", [False, True])
+def test_a_norm_is_one_command_with_the_bits_of_its_ops(is_layer, dtype, shape, rng):
+    channels = (1, shape[1], 1, 1)
+    shapes = {"x": shape, "gain": channels, "bias": channels}
+    port = {name: input_(name, TensorType(dtype, of)) for name, of in shapes.items()}
+    x, gain, bias = port.values()
+    y = layer_norm(x, gain, bias, 1e-5) if is_layer else rms_norm(x, gain, 1e-5)
+    graph = Graph(port, {"y": y})
+    feed = {n: rng.standard_normal(s).astype(dtype.numpy) for n, s in shapes.items()}
+    feed["x"] *= np.where(np.arange(shape[-1]) % 2, 300, 1e-3).astype(dtype.numpy)
+    made = plan(graph, {}, rounds=dtype is FP16, threads=Threads(2))
+    kinds = [command.kind for command in made.code.commands]
+    assert [kind for kind in kinds if kind is not Kind.TAPE] == [Kind.NORM]
+    with mock.patch.object(patterns, "_found", return_value=()):
+        apart = plan(graph, {}, rounds=dtype is FP16, threads=Threads(1))
+    assert Kind.NORM not in [command.kind for command in apart.code.commands]
+    np.testing.assert_array_equal(made.run(feed)["y"], apart.run(feed)["y"])
+    for value in (np.nan, np.inf, 0):
+        feed["x"][..., 0] = value
+        np.testing.assert_array_equal(made.run(feed)["y"], apart.run(feed)["y"])

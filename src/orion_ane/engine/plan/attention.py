@@ -11,8 +11,8 @@ import numpy as np
 
 from orion_ane.engine.jit import compiled, native
 from orion_ane.engine.plan import code, kernels, layout, positions, steps, vectors
-from orion_ane.engine.plan.code import half_of, quotient, value_of
-from orion_ane.engine.plan.kernels import floats, halves, place_of, row, table
+from orion_ane.engine.plan.code import quotient
+from orion_ane.engine.plan.kernels import floats, place_of, rounded, row, settle, table
 from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS
 from orion_ane.engine.plan.positions import mix_floats, mix_halves, score_floats, score_halves
 from orion_ane.engine.plan.steps import exp_of
@@ -28,26 +28,6 @@ COLUMNS = layout.COLUMNS
 _BLOCK = 16  # positions of all heads that are read, while the next are asked for
 
 SOURCES = (code, kernels, layout, positions, steps, vectors)
-
-
-@compiled(is_part=True)
-def _rounded(x: Any, rounds: int) -> Any:
-    return value_of(half_of(x)) if rounds else x
-
-
-@compiled(is_part=True)
-def _settle(z: Array, rounds: int) -> None:
-    if rounds:
-        kernels.round_halves(z)
-
-
-@compiled(is_part=True)
-def _numbers(at: int, is_half: int, z: Array) -> None:
-    """Elements of a packed view, as fp32."""
-    if is_half:
-        kernels.copy(halves(at, z.shape[0]), 1, z)
-    else:
-        kernels.copy(floats(at, z.shape[0]), 1, z)
 
 
 @compiled(is_part=True)
@@ -70,23 +50,23 @@ def _softmax(z: int, n: int, own: Any, rounds: int) -> Any:
     top = largest_of(z, n)
     top = top if (top > own) | (top != top) else own  # noqa: PLR0124 - NaN is no score's like
     kernels.add_number(scores, -top)
-    _settle(scores, rounds)
+    settle(scores, rounds)
     kernels.exp_each(scores)
-    _settle(scores, rounds)
+    settle(scores, rounds)
     # Zeros up to whole blocks: so the sum does not depend on how many of them are counted.
     whole = (n + COLUMNS - 1) // COLUMNS * COLUMNS
     kernels.fill(floats(z + 4 * n, whole - n), np.float32(0))
-    own = _rounded(exp_of(_rounded(own - top, rounds)), rounds)
-    return own, _rounded(_rounded(sum_of(z, whole), rounds) + own, rounds)
+    own = rounded(exp_of(rounded(own - top, rounds)), rounds)
+    return own, rounded(rounded(sum_of(z, whole), rounds) + own, rounds)
 
 
 @compiled(is_part=True)
 def _finish(y: Array, v: Array, own: Any, total: Any, rounds: int) -> None:
     """What was mixed, with one's own value, over the sum."""
-    _settle(y, rounds)
+    settle(y, rounds)
     for i in range(y.shape[0]):
-        mixed = _rounded(y[i] + _rounded(own * v[i], rounds), rounds)
-        y[i] = _rounded(quotient(mixed, total), rounds)
+        mixed = rounded(y[i] + rounded(own * v[i], rounds), rounds)
+        y[i] = rounded(quotient(mixed, total), rounds)
 
 
 @compiled(is_part=True)
@@ -148,9 +128,9 @@ def attend(
     line = _line(c[B])
     rest, heads = registers + (last - first) * groups * line, (first, last, groups, depth)
     masks = floats(rest, n)
-    _numbers(place_of(views, bases, at + 3), views[at + 3, IS_HALF], masks)
+    kernels.read(place_of(views, bases, at + 3), views[at + 3, IS_HALF], masks)
     own_mask = floats(rest + line, 1)
-    _numbers(place_of(views, bases, at + 6), views[at + 6, IS_HALF], own_mask)
+    kernels.read(place_of(views, bases, at + 6), views[at + 6, IS_HALF], own_mask)
 
     _score(views[at + 1], place_of(views, bases, at + 1), n, q, registers, heads)
     for h in range(first, last):
@@ -158,11 +138,11 @@ def attend(
             number = (h - first) * groups + g
             z, head = registers + number * line, 4 * depth * (g * count + h)
             scores = floats(z, n)
-            _settle(scores, rounds)
+            settle(scores, rounds)
             kernels.add_to(scores, masks)
-            _settle(scores, rounds)
-            own = _rounded(dot_floats(k + 4 * depth * h, q + head, depth), rounds)
-            own = _rounded(own + own_mask[0], rounds)
+            settle(scores, rounds)
+            own = rounded(dot_floats(k + 4 * depth * h, q + head, depth), rounds)
+            own = rounded(own + own_mask[0], rounds)
             ends = floats(rest + line + 4 + 8 * number, 2)
             ends[0], ends[1] = _softmax(z, n, own, rounds)
             kernels.fill(floats(y + head, depth), np.float32(0))

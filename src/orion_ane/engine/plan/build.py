@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from math import prod
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from orion_ane.engine.plan.layout import (
     Fold,
     Kind,
 )
-from orion_ane.engine.plan.patterns import Attention, Patterns, Rotation
+from orion_ane.engine.plan.patterns import Attention, Norm, Patterns, Rotation
 from orion_ane.engine.plan.tile_sizes import PANEL, ROWS
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node, Op
@@ -145,6 +146,8 @@ class Builder:
                 return self._attention(node, found)
             case Rotation() as found:
                 return self._rotation(node, found)
+            case Norm() as found:
+                return self._norm(node, found)
         op, args = node.op, [self._view(arg) for arg in node.args]
         if type(op) in _ELEMENTWISE:
             return self._elementwise(node, args)
@@ -414,6 +417,19 @@ class Builder:
         reads = tuple(self._packed(self._view(x), single=True) for x in (of.x, of.cos, of.sin))
         out, half = self._new(node.type.shape), depth // 2 * lanes
         self._work(Kind.ROTATE, reads, out, (half,), node, prod(lead), 4 * out.elements)
+        return out
+
+    def _norm(self, node: Node, of: Norm) -> View:
+        x, (outer, rows, inner) = self._rows_of(self._view(of.x), [1])
+        out = self._new(node.type.shape)
+        zero = View(_ZERO, (1,), (0,))
+        given = (zero if number is None else self._view(number) for number in (of.floor, of.root))
+        steps = of.is_centred + 2 * (of.floor is not None)
+        eps = struct.unpack("<q", struct.pack("<d", of.eps))[0]
+        jobs = outer * -(-inner // COLUMNS)
+        self._work(
+            Kind.NORM, (x, *given), out, (rows, inner, steps, eps), node, jobs, 8 * out.elements
+        )
         return out
 
     # What all share

@@ -89,6 +89,28 @@ def round_halves(z: Array) -> None:
         z[i] = value_of(half_of(z[i]))
 
 
+@compiled(is_part=True)
+def settle(z: Array, rounds: int) -> None:
+    """Each value rounded to fp16, if that is asked for."""
+    if rounds:
+        round_halves(z)
+
+
+@compiled(is_part=True)
+def rounded(x: Any, rounds: int) -> Any:
+    """A value, rounded to fp16 if that is asked for."""
+    return value_of(half_of(x)) if rounds else x
+
+
+@compiled(is_part=True)
+def read(at: int, is_half: int, z: Array) -> None:
+    """The values of a packed view."""
+    if is_half:
+        copy(halves(at, z.shape[0]), 1, z)
+    else:
+        copy(floats(at, z.shape[0]), 1, z)
+
+
 # Reductions
 
 

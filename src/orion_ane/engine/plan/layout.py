@@ -12,6 +12,7 @@ REGISTER_BYTES = 4 * BLOCK
 COLUMNS = 64  # of a reduction over rows, or a row's product: what a thread sums side by side
 RANK = 5
 THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
+NORM_ROWS = 4  # of COLUMNS numbers that a norm keeps
 SMALL_PRODUCT = 1 << 15  # multiply-adds that are sooner done row by row than laid out
 WIDE = 16  # rows and columns that a product has at least, to be laid out
 MANY = 1 << 32  # no table has so many rows: where one ends is its reader's business
@@ -39,6 +40,8 @@ class Kind(IntEnum):
     """The attention of one token to a cache and to itself."""
     ROTATE = 11
     """Rotary positions."""
+    NORM = 12
+    """A value over the root of the mean of its squares."""
 
 
 class At(IntEnum):

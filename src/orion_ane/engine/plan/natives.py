@@ -59,6 +59,7 @@ NATIVES: Mapping[Kind, Held] = MappingProxyType({
     Kind.COLUMNS: Held("products", "columns"),
     Kind.ATTEND: Held("attention", "attend"),
     Kind.ROTATE: Held("rotary", "rotate"),
+    Kind.NORM: Held("norms", "norm"),
 })  # fmt: skip
 """Each is loaded or compiled when the first program that has such a command is lowered."""
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node, Op
 from orion_ane.ops.arithmetic import Add, Maximum, Mul, RealDiv, Sub
-from orion_ane.ops.curve import Exp, Neg
+from orion_ane.ops.curve import Exp, Neg, Rsqrt
 from orion_ane.ops.leaf import Input, const
 from orion_ane.ops.linear import Matmul
-from orion_ane.ops.reduction import ReduceMax, ReduceSum
+from orion_ane.ops.reduction import ReduceMax, ReduceMean, ReduceSum
 from orion_ane.ops.shape import Concat, Reshape, Slice
 from orion_ane.types import DType
 
 AXES = 4  # groups of queries, heads, channels of a head, lanes
+_CHANNELS = (1,)
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,26 @@ class Rotation:
     sin: Node
 
 
-Pattern: TypeAlias = Attention | Rotation
+@dataclass(frozen=True)
+class Norm:
+    """x over the root of the mean of its squares along axis 1, and eps; see `nn.blocks.normalise`.
+
+    Attributes:
+        x: [N,C,H,W].
+        eps: added to the mean.
+        is_centred: whether the mean of x is taken away first.
+        floor, root: where x is scaled first: the least that it is divided by, and what is divided
+            by the same, squared and added to the mean.
+    """
+
+    x: Node
+    eps: float
+    is_centred: bool
+    floor: Node | None = None
+    root: Node | None = None
+
+
+Pattern: TypeAlias = Attention | Rotation | Norm
 Found: TypeAlias = "tuple[Pattern, list[Node]]"
 """A group and the nodes within, each as often as the group reads it."""
 
@@ -71,12 +92,22 @@ class Patterns:
         self.within: set[Node] = set()
         self.turned: set[Node] = set()
         for node in graph.nodes:
-            found = _attention(node) or _rotation(node)
-            if found is not None and all(uses[n] == k for n, k in Counter(found[1]).items()):
-                self.ends[node] = found[0]
-                self.within.update(found[1])
-                if isinstance(found[0], Attention):
-                    self.turned.update(port for _, port in found[0].caches if port is not None)
+            for found, within in _found(node):
+                if any(uses[inner] != count for inner, count in Counter(within).items()):
+                    continue
+                self.ends[node] = found
+                self.within.update(within)
+                if isinstance(found, Attention):
+                    self.turned.update(port for _, port in found.caches if port is not None)
+                break
+
+
+def _found(end: Node) -> Iterator[Found]:
+    """The groups that may end here, the larger ones first."""
+    for found in (_attention(end), _rotation(end)):
+        if found is not None:
+            yield found
+    yield from _norms(end)
 
 
 def _attention(end: Node) -> Found | None:
@@ -164,6 +195,48 @@ def _rotation(end: Node) -> Found | None:
     return (
         (Rotation(x, cos, sin), [straight, crossed, joined, turned, high, low]) if is_one else None
     )
+
+
+def _norms(end: Node) -> Iterator[Found]:
+    """The norms that end here: of a centred value, and of that value itself."""
+    scaled, factor = _args(end, Mul, 2)
+    mean = _arg(factor, Rsqrt)
+    total, small = _args(mean, Add, 2)
+    if total is NOTHING:  # nothing is added
+        x, total, floor, root, inner = scaled, mean, None, None, [scaled, scaled, scaled]
+    else:
+        x, floor, root, inner = _scaling(scaled, small)
+        inner += [mean, scaled, scaled, scaled, x, x, x]
+    squares = _arg(total, ReduceMean)
+    left, right = _args(squares, Mul, 2)
+    is_one = left is right is scaled and total.op == ReduceMean(_CHANNELS)
+    if not is_one or x is NOTHING or x.type.rank != AXES or not x.type.dtype.is_float:
+        return
+    inner += [factor, total, squares]
+    eps = factor.op.eps  # type: ignore[attr-defined]  # of an Rsqrt
+    whole, middle = _args(x, Sub, 2)
+    if middle.op == ReduceMean(_CHANNELS) and middle.args == (whole,):
+        yield Norm(whole, eps, True, floor, root), [*inner, middle]
+    yield Norm(x, eps, False, floor, root), [node for node in inner if node is not x]
+
+
+def _scaling(scaled: Node, small: Node) -> tuple[Node, Node, Node, list[Node]]:
+    """x, the floor and the root of a scaled norm, and the nodes within; else nothing."""
+    x, top = _args(scaled, RealDiv, 2)
+    part, same_part = _args(small, Mul, 2)
+    root, same_top = _args(part, RealDiv, 2)
+    largest, floor = _args(top, Maximum, 2)
+    sizes = _arg(largest, ReduceMax)
+    same_x, turned = _args(sizes, Maximum, 2)
+    is_one = (
+        part is same_part
+        and top is same_top
+        and x is same_x is _arg(turned, Neg)
+        and largest.op == ReduceMax(_CHANNELS)
+        and floor.type.elements == root.type.elements == 1
+    )
+    inner = [small, part, part, top, top, largest, sizes, turned]
+    return (x, floor, root, inner) if is_one else (NOTHING, NOTHING, NOTHING, [])
 
 
 NOTHING = const(0.0, DType.FP32)

@@ -81,7 +81,7 @@ def _can_share(command: Command, units: int) -> bool:
             return command.total % units == 0 or units == -(-command.total // BLOCK)
         case Kind.MATMUL | Kind.PANELS | Kind.WIDE:
             return prod(command.writes[0].shape[:-2]) % units == 0
-        case Kind.REDUCE | Kind.SOFTMAX:
+        case Kind.REDUCE | Kind.SOFTMAX | Kind.NORM:
             return _outer(command) % units == 0
     return False
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from orion_ane.engine.jit import compiled, native
 from orion_ane.engine.plan import code, kernels, layout, steps, vectors
-from orion_ane.engine.plan.code import half_of, value_of
-from orion_ane.engine.plan.kernels import floats, halves, place_of, row, table
+from orion_ane.engine.plan.kernels import floats, halves, place_of, rounded, row, table
 from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS
 from orion_ane.engine.plan.vectors import add_floats, add_halves, dot_floats, dot_halves
 
@@ -19,11 +16,6 @@ A, B, C = (int(layout.At[name]) for name in "ABC")
 IS_HALF, SHAPE, STRIDE = (int(layout.Of[name]) for name in ("IS_HALF", "SHAPE", "STRIDE"))
 
 SOURCES = (code, kernels, layout, steps, vectors)
-
-
-@compiled(is_part=True)
-def _rounded(x: Any, rounds: int) -> Any:
-    return value_of(half_of(x)) if rounds else x
 
 
 @native(COMMAND, sources=SOURCES)
@@ -38,14 +30,14 @@ def rows(
     for o in range(begin * c[SIZE], min(end * c[SIZE], c[TOTAL])):
         z = floats(y + 4 * o * columns, columns)
         if is_half and columns == 1:
-            z[0] = _rounded(dot_halves(w + 2 * o * inner, x, inner), rounds)
+            z[0] = rounded(dot_halves(w + 2 * o * inner, x, inner), rounds)
             continue
         line = w + 4 * o * inner
         if is_half:
             line = registers
             kernels.copy(halves(w + 2 * o * inner, inner), 1, floats(line, inner))
         for s in range(columns):
-            z[s] = _rounded(dot_floats(line, x + 4 * s * inner, inner), rounds)
+            z[s] = rounded(dot_floats(line, x + 4 * s * inner, inner), rounds)
 
 
 @native(COMMAND, sources=SOURCES)

@@ -12,6 +12,7 @@ from orion_ane.engine.plan.commands import Buffer, Command, Shape, Step, View
 from orion_ane.engine.plan.layout import (
     COLUMNS,
     COMMAND_COLUMNS,
+    NORM_ROWS,
     RANK,
     REGISTER_BYTES,
     STEP_COLUMNS,
@@ -74,6 +75,8 @@ class Table:
         if command.kind is Kind.ATTEND:
             row[At.D] = self._filled(command.reads[1].buffer)
             self.scratch = max(self.scratch, _scores_bytes(command.total, *command.sizes[:2]))
+        if command.kind is Kind.NORM:
+            self.scratch = max(self.scratch, 4 * (command.sizes[0] + NORM_ROWS * COLUMNS))
         if command.kind is Kind.WIDE:
             self.scratch = max(self.scratch, SCRATCH_BYTES)
         if command.kind is Kind.CODES:
