@@ -19,6 +19,7 @@ from orion_ane.engine.macs.products import (
     matmul,
     product_sum,
     rows,
+    small,
 )
 from orion_ane.engine.macs.vectors import DEPTH, LANES, PANEL, ROWS
 from orion_ane.engine.threads import Threads
@@ -327,3 +328,35 @@ def test_small_matrices_of_a_batch_are_each_the_rule_s(seed, shape, overflow, is
     z = matmul(x, y, overflow=overflow)
     for i, j in np.ndindex(2, 3):
         np.testing.assert_array_equal(z[i, j], slow(x[i, j], y[j], overflow))
+
+
+@pytest.mark.parametrize(("tx", "ty"), [(False, False), (False, True), (True, False), (True, True)])
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.sampled_from([(1, 1, 70), (1, 40, 33), (40, 2, 16), (9, 1, 1), (1, 9, 1), (3, 17, 5)]),
+    overflow=st.sampled_from(["final", "sticky"]),
+    low=st.sampled_from([0, 0x2000, 0x3000]),
+)
+@settings(max_examples=8, deadline=None)
+def test_small_matrices_lie_either_way(seed, shape, overflow, low, tx, ty):
+    """Of every exponent, or of such as make products vanish, ties and sums near the ceiling."""
+    m, n, k = shape
+    rng = np.random.default_rng(seed)
+    high = 0x7BFF if low == 0 else low + 0x2400
+    x, y = (
+        (rng.integers(low, high, of, np.uint16) | (rng.integers(0, 2, of, np.uint16) << 15)).view(
+            np.float16
+        )
+        for of in ((2, m, k), (2, k, n))
+    )
+    sides = [
+        np.ascontiguousarray(side.swapaxes(1, 2) if turned else side).astype(np.float32)
+        for side, turned in ((x, tx), (y, ty))
+    ]
+    product = small(sides[0].shape, sides[1].shape, overflow=overflow, tx=tx, ty=ty)
+    assert product is not None
+    z = product(*sides)
+    assert z.dtype == np.float32
+    for i in range(2):
+        np.testing.assert_array_equal(z[i].astype(np.float16), slow(x[i], y[i], overflow))
+    assert not np.signbit(z[z == 0]).any()

@@ -96,7 +96,7 @@ def product_of(
         case Linear():
             found = products.linear(weight, rules, threads)
         case Matmul() as op:
-            found = products.matmul(op, rules, threads)
+            found = products.matmul(op, x[0].type, w[0].type, rules, threads)
         case Conv() as op if node.type.rank - 2 <= AXES:
             found = products.convolution(op, x[0].type, w[0].type, weight, rules, threads)
         case _:

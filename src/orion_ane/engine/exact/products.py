@@ -59,9 +59,12 @@ def _biased(left: Rows, x: Array, bias: Array, overflow: Overflow, threads: Thre
     return widen(rounded_sums(sums, bias))
 
 
-def matmul(op: Matmul, rules: Numerics, threads: Threads) -> Function:
+def matmul(op: Matmul, x: TensorType, y: TensorType, rules: Numerics, threads: Threads) -> Function:
     """x @ y over the last two axes, each matrix by the product-sum."""
     overflow = rules.overflow.value
+    few = products.small(x.shape, y.shape, overflow=overflow, tx=op.tx, ty=op.ty)
+    if few is not None:
+        return few
 
     def product(x: Array, y: Array) -> Array:
         x = x.swapaxes(-1, -2) if op.tx else x

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from orion_ane.engine.macs.vectors import DEPTH, PANEL, ROWS
 from orion_ane.engine.threads import Threads
 from orion_ane.errors import ShapeError
 from orion_ane.types import Array
+
+Shape: TypeAlias = tuple[int, ...]
 
 THIN_COLUMNS = PANEL // 4  # up to here a panel would be too empty to be faster
 PARTS, PART = 16, 1 << 22  # at most so many parts of so many products, whatever the threads
@@ -98,15 +101,12 @@ def matmul(x: Array, y: Array, *, overflow: Overflow, threads: Threads | None = 
     What the ANE does with two operands that are both computed is known in part only
     (ane-numerics, section 2): the same grid.
     """
+    few = small(x.shape, y.shape, overflow=overflow)
+    if few is not None:
+        return narrow(few(widen(x), widen(y)))
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     out = np.empty((*batch, x.shape[-2], y.shape[-1]), np.float16)
     x, y = (np.broadcast_to(side, (*batch, *side.shape[-2:])) for side in (x, y))
-    if prod(batch) > 1 and x.shape[-1] * out.size < PART:  # small ones, of which calls cost most
-        if y.shape[-1] <= THIN_COLUMNS:
-            return _thin_batch(x, y.swapaxes(-1, -2), out, overflow)
-        if x.shape[-2] <= THIN_COLUMNS:
-            _thin_batch(y.swapaxes(-1, -2), x, out.swapaxes(-1, -2), overflow)
-            return out
     for at in np.ndindex(batch):
         if x.shape[-2] <= THIN_COLUMNS:  # the longer side is streamed
             out[at] = product_sum(y[at].T, x[at].T, overflow=overflow, threads=threads).T
@@ -115,16 +115,39 @@ def matmul(x: Array, y: Array, *, overflow: Overflow, threads: Threads | None = 
     return out
 
 
-def _thin_batch(w: Array, x: Array, out: Array, overflow: Overflow) -> Array:
-    """Fill out [...,O,S] with w [...,O,K] x [...,S,K] transposed, S being small."""
+def small(
+    x: Shape, y: Shape, *, overflow: Overflow, tx: bool = False, ty: bool = False
+) -> Callable[[Array, Array], Array] | None:
+    """What multiplies many small thin matrices at once, of which calls cost most; None of others.
+
+    Its operands and results are fp16 values in fp32, and tx and ty say which sides are transposed.
+    """
+    batch = np.broadcast_shapes(x[:-2], y[:-2])
+    inner, outer = x[-2:] if tx else x[:-3:-1]
+    columns = y[-2] if ty else y[-1]
+    thin = min(outer, columns)
+    shape = (*batch, outer, columns)
+    if prod(batch) == 1 or thin > THIN_COLUMNS or inner * prod(shape) >= PART:
+        return None
     from orion_ane.engine.macs.batches import thin_batch
 
-    outer, inner, columns = *w.shape[-2:], x.shape[-2]
-    y = np.empty((out.size // (outer * columns), outer, columns), np.uint16)
-    left, right = bits(w).reshape(-1, outer, inner), bits(x).reshape(-1, columns, inner)
-    thin_batch(left, right, y, overflow == "sticky")
-    out[...] = y.view(np.float16).reshape(out.shape)
-    return out
+    is_left = outer < columns  # the thin side
+    long_turned, thin_turned = (not ty, tx) if is_left else (tx, not ty)
+    sizes = max(outer, columns), thin, inner
+    # A row is a column as well, and is read as what takes longer strides.
+    turned = (long_turned and sizes[0] > 1) or inner == 1, thin_turned, is_left
+    wholes, sticky = [(*batch, *side[-2:]) for side in (x, y)], overflow == "sticky"
+
+    def product(x: Array, y: Array) -> Array:
+        z = np.empty(shape, np.float32)
+        sides = [
+            (side if side.shape == whole else np.broadcast_to(side, whole)).ravel()
+            for side, whole in zip((x, y), wholes, strict=True)
+        ]
+        thin_batch(sides[is_left], sides[not is_left], z.ravel(), sizes, turned, sticky)
+        return z
+
+    return product
 
 
 def _run(w: Rows, x: Array, y: Array, overflow: Overflow, threads: Threads | None) -> None:
