@@ -1,4 +1,4 @@
-"""Groups of ops that one command computes: the attention of one token, and rotary positions."""
+"""Groups of ops that one command computes: one token's attention, rotary positions, norms."""
 
 from __future__ import annotations
 
