@@ -1,4 +1,4 @@
-"""Graph to commands: one or a few an op, or one a group; what only moves elements becomes a view."""
+"""Graph to commands: one or a few an op, or one a group; what only moves elements is a view."""
 
 from __future__ import annotations
 
