@@ -90,6 +90,8 @@ def test_a_trained_model_is_exported_and_has_what_was_learnt(toy, tmp_path, tale
     words = options(toy(tmp_path / "model"), tales)
     lines, said = trained(capsys, *words, "--eval-data", tales, "--export", out)
     assert f"written to {out}" in said
+    assert "nothing is saved" not in said
+    assert "a run that breaks off cannot be resumed without --checkpoint-dir" in said
     found = [lines[-1]["eval_loss"]]
     again, _ = trained(capsys, *options(out, tales, 1), "--eval-data", tales, "--lr", "1e-30")
     assert again[-1]["eval_loss"] == pytest.approx(found[0], rel=1e-6)

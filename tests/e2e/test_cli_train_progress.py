@@ -71,6 +71,18 @@ def test_the_first_step_says_nothing_of_the_speed_of_others(monkeypatch):
     assert third.endswith("512 tokens/s, 8 s left")
 
 
+def test_a_reading_of_the_held_out_text_is_always_told(monkeypatch):
+    """However soon it comes after the line before."""
+    screen = Screen(is_terminal=False)
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    lines = Lines(9)
+    for step in range(1, 5):
+        lines.step({**LINE, "step": step, **({"eval_loss": 2.25} if step == 3 else {})})
+    said = [line.partition(", norm")[0] for line in screen.getvalue().splitlines()]
+    assert said == ["step 1/9: loss 2.5000", "step 3/9: loss 2.5000 (held out 2.2500)"]
+
+
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_of_several_processes_one_speaks(is_terminal, monkeypatch):
     assert told(monkeypatch, is_terminal=is_terminal, is_first=False) == ""

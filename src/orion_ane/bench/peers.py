@@ -147,5 +147,11 @@ def find(name: str) -> Path:
         if (folder / f"{name}.py").is_file():
             return folder / f"{name}.py"
     known = sorted({p.stem for folder in folders for p in folder.glob("[a-z]*.py")})
-    hint = None if known else "peers are in bench/peers of the source; or give a script's path"
-    raise ConfigError("--against", "no such peer", got=name, want=", ".join(known), hint=hint)
+    if known:
+        raise ConfigError("--against", "no such peer", got=name, want=", ".join(known))
+    raise ConfigError(
+        "--against",
+        f"no folder {FOLDER} here, and so no peers",
+        got=name,
+        hint="names are those of scripts in the source's; run it there, or give a script's path",
+    )

@@ -77,7 +77,8 @@ def probe(
 
     Where the probes pass that running anything rests on, the answers are written as a target
     file, which --target takes anywhere and --device auto needs; a report with the evidence of
-    each goes beside it.  The exit status is 1 where they do not pass, or a probe failed.
+    each goes beside it.  The exit status is 1 where they do not pass, or a probe failed; with
+    --only where one of those asked failed, since others are then not asked.
     docs/mac.md has what else to run on a Mac.
     """
     chosen = _chosen(only, with_slow=with_slow)
@@ -92,7 +93,7 @@ def probe(
         beside = keep(found, kept)
         if not found["passed"] and not only and out is None:
             kept.unlink(missing_ok=True)  # what passed once does no longer
-        say(f"target: {kept}" if found["passed"] else "not passed: no target is written")
+        say(f"target: {kept}" if found["passed"] else f"not passed: no target is written to {kept}")
         say(f"report: {beside}")
     if as_json:
         show(json.dumps(found, indent=2))

@@ -220,14 +220,15 @@ class Lines:
         self._first: tuple[int, float] | None = None  # and when it was done
 
     def step(self, line: Mapping[str, Any]) -> None:
-        """Say how it goes, at most once a second, and at the end.
+        """Say how it goes, at most once a second; the end, and what was asked for, always.
 
         The first step, in which loops are compiled, tells nothing of how long others take.
         """
         now, step = time.monotonic(), line["step"]
         is_first = self._first is None
         first, since = self._first = self._first or (step, now)
-        if now - self._told >= PAUSE_S or step == self._steps or "why_skipped" in line:
+        is_due = now - self._told >= PAUSE_S or step == self._steps
+        if is_due or "why_skipped" in line or "eval_loss" in line:
             self._told = now
             words = f"step {step}/{self._steps}: {_words(line, is_first=is_first)}"
             if not is_first:

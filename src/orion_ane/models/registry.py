@@ -159,7 +159,7 @@ def _absent(name: str, known: Known) -> ConfigError:
     if hub.is_offline():
         way = "HF_HUB_OFFLINE is set: put it there, or allow the network"
     else:
-        way = "allow the download (orion generate --download, or download=True)"
+        way = f"`orion generate --model {name} --download` fetches it, as load(download=True) does"
         if known.file is not None:
             way += f", or put {known.file} of {known.repos[0]} somewhere and give its path"
     return ConfigError(name, f"not in {folder}", want=wanted, hint=way)

@@ -212,6 +212,11 @@ def _checkpoints(config: TrainConfig) -> tuple[Checkpoints | None, Saved | None,
         for name, value in (("resume", config.resume), ("save-every", config.save_every)):
             if value:
                 raise ConfigError(f"--{name}", "without a folder", hint="give --checkpoint-dir")
+        if config.export is not None:
+            note = (
+                "no checkpoints: a run that breaks off cannot be resumed without --checkpoint-dir"
+            )
+            return None, None, [note]
         return None, None, ["nothing is saved: give --checkpoint-dir to keep what is learnt"]
     want_writable(folder, "--checkpoint-dir")
     found = Checkpoints(folder)

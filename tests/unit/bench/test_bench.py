@@ -129,6 +129,14 @@ def test_an_unknown_peer_names_those_there_are():
         peers.find("nobody")
 
 
+def test_where_no_peers_are_that_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(peers, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
+    with pytest.raises(ConfigError, match=r"no folder bench.peers here, and so no peers") as error:
+        peers.find("llamacpp")
+    assert "want" not in str(error.value)
+
+
 def test_the_best_of_three_loops_is_the_read_bandwidth():
     found = bandwidth.Bandwidth(threads=1, size=1 << 22)()
     assert set(found) == set(bandwidth.UNITS)

@@ -67,7 +67,9 @@ def test_what_is_not_cached_names_the_folder_U01(cache, monkeypatch, offline):
         find("gpt2")
     assert str(cache) in str(error.value)
     assert "models--openai-community--gpt2 or models--gpt2" in str(error.value)
-    assert ("HF_HUB_OFFLINE is set" if offline else "allow the download") in str(error.value)
+    assert (
+        "HF_HUB_OFFLINE is set" if offline else "orion generate --model gpt2 --download"
+    ) in str(error.value)
 
 
 def test_a_download_that_is_forbidden_names_the_folder_U01(cache, monkeypatch):
@@ -180,7 +182,7 @@ def test_every_name_is_here_or_says_how_to_get_it(name, cache, monkeypatch, tmp_
         return
     with pytest.raises(ConfigError) as error:
         find(name)
-    assert re.search("pip install|orion generate --download", error.value.hint)
+    assert re.search(f"pip install|orion generate --model {name} --download", error.value.hint)
 
 
 class TestDownload:
@@ -237,7 +239,7 @@ class TestDownload:
             raise AssertionError(repo)
 
         monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-        with pytest.raises(ConfigError, match="allow the download"):
+        with pytest.raises(ConfigError, match=r"generate --model owner.model --download"):
             find("owner/model")
 
     @pytest.mark.parametrize("kind", ["os", "value", "transport"])

@@ -66,7 +66,9 @@ def test_what_did_not_pass_is_reported_and_no_target(tmp_path, capsys):
     assert not out.exists()
     report = json.loads((tmp_path / "found.report.json").read_text())
     assert "input_order: not asked" in report["reasons"]
-    assert "input_order: not asked" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "input_order: not asked" in said
+    assert f"not passed: no target is written to {out}\n" in said
 
 
 def test_an_engine_takes_no_target(capsys):
