@@ -11,9 +11,10 @@ import hashlib
 import json
 import logging
 import os
+import stat
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,7 @@ from pathlib import Path
 from orion_ane.engine import processor
 from orion_ane.engine.machine_code import UnlinkableError, linked
 
-LAYOUT = "1"
+LAYOUT = "2"
 MAX_BYTES = 1 << 24
 _ENGINE = Path(__file__).parent
 _SOURCES = ("jit.py", "machine_code.py", "processor.py", "macs/vectors.py", "plan/*.py")
@@ -39,13 +40,13 @@ def find(name: str) -> int | None:
         return None
     for folder in _folders():
         try:
-            file = (folder / _file(name)).open("rb")
+            data = _read(folder, _file(name))
         except OSError:
             continue
-        with file:
-            data = file.read(MAX_BYTES)
+        if data is None:
+            continue
         try:
-            return _loaded(data)
+            return _loaded(name, data)
         except UnlinkableError as error:
             _log.debug("%s is left to numba: %s", name, error)
     return None
@@ -55,25 +56,78 @@ def keep(name: str, symbol: str, code: bytes) -> None:
     """Keep a kernel's object file, where that can be; `symbol` is the kernel in it."""
     if not _can_link():
         return
-    head = json.dumps({"key": _key(), "symbol": symbol}).encode()
+    head = json.dumps({"key": _key(), "name": name, "symbol": symbol}).encode()
     body = len(head).to_bytes(4, "little") + head + code
     data = hashlib.sha256(body).digest() + body
     for folder in _folders():
         with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            _write(folder, _file(name), data)
-            return
+            folder.mkdir(0o775, parents=True, exist_ok=True)
+            if _is_ours(folder.stat(), folder):
+                _write(folder, _file(name), data)
+                return
 
 
-def _loaded(data: bytes) -> int:
+def _read(folder: Path, name: str) -> bytes | None:
+    """What a file of a folder holds; None where others may have written it.
+
+    Raises:
+        OSError: there is none that can be read.
+    """
+    with ExitStack() as opened:
+        at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened.callback(os.close, at)
+        # Opening a pipe waits for who writes to it, and a device may do anything.
+        file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+        opened.callback(os.close, file)
+        found = os.fstat(file)
+        if not _is_ours(os.fstat(at), folder) or not _is_ours(found, folder / name):
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            _log.debug("%s is no file", folder / name)
+            return None
+        with os.fdopen(os.dup(file), "rb") as whole:
+            return whole.read(MAX_BYTES)
+
+
+def _is_ours(found: os.stat_result, path: Path) -> bool:
+    """Whether none but trusted users can have put code there.
+
+    In a folder like /tmp anybody may make files, but not change or replace those of others.
+    """
+    is_shared = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    if found.st_uid not in _owners():
+        _warn(path, f"it belongs to user {found.st_uid}")
+    elif found.st_mode & stat.S_IWOTH and not is_shared:
+        _warn(path, "everybody may write to it")
+    else:
+        return True
+    return False
+
+
+def _owners() -> frozenset[int]:
+    """Whose code is run: this user's, root's, and of who owns this very package."""
+    return frozenset({os.geteuid(), 0, _ENGINE.stat().st_uid})
+
+
+@cache
+def _warn(path: Path, why: str) -> None:
+    """Say once in a process what is left aside."""
+    _log.warning("kept code in %s is not used: %s", path, why)
+
+
+def _loaded(name: str, data: bytes) -> int:
     digest, body = data[:_DIGEST], data[_DIGEST:]
     if hashlib.sha256(body).digest() != digest:
         raise UnlinkableError("the file is damaged")
     start = 4 + int.from_bytes(body[:4], "little")
-    head = json.loads(body[4:start])
-    if head["key"] != _key():
-        raise UnlinkableError("it is of other sources, versions or settings")
-    return linked(body[start:], head["symbol"])
+    try:
+        head = json.loads(body[4:start])
+    except ValueError as error:
+        raise UnlinkableError("its head is damaged") from error
+    match head:
+        case {"key": key, "name": of, "symbol": str(symbol)} if (key, of) == (_key(), name):
+            return linked(body[start:], symbol)
+    raise UnlinkableError("it is another kernel's, or of other sources, versions or settings")
 
 
 def _write(folder: Path, name: str, data: bytes) -> None:

@@ -119,6 +119,61 @@ def test_code_is_found_as_it_was_kept_and_damaged_code_is_not(
     assert kept_code.find("softmax") is None
 
 
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: tuple[str, bytes]) -> Path:
+    """The file of a kernel that was kept, in a folder of its own."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    kept_code.keep("softmax", *code)
+    (file,) = tmp_path.rglob("softmax.*")
+    assert kept_code.find("softmax")
+    return file
+
+
+def test_the_code_of_another_kernel_is_refused(kept: Path) -> None:
+    kept.rename(kept.with_name(kept.name.replace("softmax", "reduce")))
+    assert kept_code.find("reduce") is None
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o602])
+def test_code_that_everybody_may_write_is_refused_with_a_word(
+    kept: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    kept.chmod(mode)
+    assert kept_code.find("softmax") is None
+    assert kept_code.find("softmax") is None
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        f"kept code in {kept} is not used: everybody may write to it"
+    ]
+    kept.chmod(0o660)  # a group is as the user wants it
+    assert kept_code.find("softmax")
+
+
+def test_a_folder_where_everybody_may_replace_code_is_refused(
+    kept: Path, code: tuple[str, bytes]
+) -> None:
+    kept.parent.chmod(0o777)
+    assert kept_code.find("softmax") is None
+    kept_code.keep("reduce", *code)
+    assert list(kept.parent.iterdir()) == [kept]
+    for mode in (0o1777, 0o775):
+        kept.parent.chmod(mode)
+        assert kept_code.find("softmax")
+
+
+def test_code_of_another_user_is_refused(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_code, "_owners", lambda: frozenset({kept.stat().st_uid + 1}))
+    assert kept_code.find("softmax") is None
+
+
+def test_what_is_no_file_is_refused_at_once(kept: Path) -> None:
+    kept.unlink()
+    os.mkfifo(kept)  # whoever opens it to read waits for a writer
+    assert kept_code.find("softmax") is None
+    kept.unlink()
+    kept.mkdir()
+    assert kept_code.find("softmax") is None
+
+
 def test_where_code_may_not_run_numba_loads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: tuple[str, bytes]
 ) -> None:
