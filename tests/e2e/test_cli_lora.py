@@ -14,7 +14,7 @@ from orion_ane.cli import lora
 from orion_ane.cli.main import main
 from orion_ane.lora.adapter import fresh
 from orion_ane.lora.config import AdapterConfig
-from orion_ane.lora.files import load_adapter, save_adapter
+from orion_ane.lora.files import another_base, load_adapter, save_adapter
 from orion_ane.lora.modules import head_name
 from orion_ane.models.registry import find
 from orion_ane.models.weights import load_checkpoint
@@ -176,7 +176,32 @@ def test_an_adapter_of_a_model_that_nobody_named_is_refused(tmp_path, capsys):
     _, said = ran(capsys, *words, tmp_path / "other", code=2)
     assert "got made for tales/tiny-15m" in said
     for name in ("same", "unsaid"):
-        ran(capsys, *words, tmp_path / name, "--json")
+        _, said = ran(capsys, *words, tmp_path / name, "--json")
+        assert "made for" not in said
+    note = "made for tales/tiny-15m, and orion-stories wears it"
+    named = [tmp_path / "other", "--model", "orion-stories"]
+    assert note in ran(capsys, *words, *named, "--json")[1]
+    (tmp_path / "text").write_text("Once upon a time there was a cat.")
+    words = ["lora", "eval", "--device", "cpu", "--data", tmp_path / "text", "--seq", "4"]
+    assert note in ran(capsys, *words, "--adapter", *named, "--json")[1]
+
+
+def test_a_model_is_known_by_its_folder_file_or_name_of_the_hub(tmp_path):
+    config = {"base_model_name_or_path": "Owner/Tale-1"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    hub = "/cache/models--Owner--Tale-1/snapshots/0123"
+    for model, origin in (
+        ("tale-1", "/x"), ("/m/Tale-1", "/x"), ("t", "/m/Tale-1.Q8_0.gguf"), ("t", hub),
+    ):  # fmt: skip
+        assert another_base(tmp_path, model, origin) == []
+    for model in ("tale-12", "tale", "owner/tale-1-chat"):
+        assert len(another_base(tmp_path, model, "/Tale-1/x")) == 1
+
+
+def test_a_target_that_is_no_linear_is_refused_beside_others(tmp_path, rows, capsys):
+    words = ["--model", toy_llama(tmp_path / "model"), "--data", rows, "--steps", "1"]
+    _, said = ran(capsys, "lora", "train", *words, "--targets", "q_proj,foo,1.k_proj", code=2)
+    assert "this model has no such linear: got foo, 1.k_proj, want down_proj, gate_proj" in said
 
 
 @pytest.mark.parametrize("alpha", ["0", "nan", "inf"])

@@ -56,6 +56,9 @@ def test_a_model_learns_its_text(toy, tmp_path, tales, capsys):
     assert summary["eval_perplexity"] == pytest.approx(math.exp(summary["eval_loss"]))
     assert [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()] == lines
     assert "nothing is saved" in said
+    for name in ("compiles", "loads", "reloads", "bytes_written"):
+        assert summary[name] == lines[-2][name]
+    assert summary["compiles"] > 0
 
 
 def test_a_first_loss_is_what_generate_says(tmp_path, capsys):
@@ -122,6 +125,19 @@ def test_what_cannot_be_exported_is_refused_before_a_step(tmp_path, tales, capsy
     lines, said = trained(capsys, *words, "--export", tmp_path / "m.bin", code=2)
     assert [*lines[0]] == ["error"]
     assert "llama2.c has Llama alone" in said
+
+
+def test_a_tokenizer_that_a_file_will_be_without_is_told_of_once_and_at_the_start(
+    tmp_path, tales, capsys
+):
+    words = options(toy_llama(tmp_path / "model"), tales, 1)[:-2]
+    assert main(["train", *map(str, words), "--export", str(tmp_path / "m.bin")]) == 0
+    said = capsys.readouterr().err
+    before, _, after = said.partition("note: llama2.c wants a tokenizer.bin beside it, and this ")
+    assert after
+    assert "step 1" not in before
+    assert "step 1" in after
+    assert "tokenizer.bin" not in after
 
 
 def test_models_are_converted(tmp_path, capsys):

@@ -26,7 +26,7 @@ from orion_ane.generate.model import Stored, load
 from orion_ane.generate.options import Options
 from orion_ane.generate.result import Generation, Piece
 from orion_ane.generate.watch import Seen
-from orion_ane.lora.files import base_of
+from orion_ane.lora.files import another_base, base_of
 from orion_ane.models.registry import DEFAULT, available
 from orion_ane.runtime.portable import NumericsName
 
@@ -116,6 +116,8 @@ def generate(
     with load(model, **chosen) as loaded:
         if adapter is not None:
             loaded.set_adapter(loaded.load_adapter(adapter))
+            for note in another_base(Path(adapter), model, loaded.origin):
+                say(f"note: {note}")
         with graceful_interrupt() as interrupted:
             pieces = loaded.stream(text, **options, cancelled=interrupted.is_set)
             if device == "auto":

@@ -18,7 +18,7 @@ from orion_ane.generate.model import load
 from orion_ane.generate.scoring import Score, score
 from orion_ane.lora.adapter import merged, scaled, without_models_head
 from orion_ane.lora.config import ALL_LINEAR, AdapterConfig
-from orion_ane.lora.files import load_adapter
+from orion_ane.lora.files import another_base, load_adapter
 from orion_ane.lora.inject import RANKS
 from orion_ane.models.build import document_tokenizer_of
 from orion_ane.models.registry import find
@@ -136,7 +136,7 @@ def evaluate(
         if device == "auto":
             say(f"device: {loaded.device} (auto)")
         name = loaded.load_adapter(adapter)
-        for note in loaded.notes:
+        for note in (*another_base(adapter, model, loaded.origin), *loaded.notes):
             say(f"note: {note}")
         rows = [(b.ids[0], b.targets[0]) for b in windows.every(1)]
         without, worn = (score(loaded, rows, adapter=one) for one in (None, name))

@@ -111,6 +111,22 @@ def fresh(model: ModelConfig, config: AdapterConfig, *, seed: int, origin: str =
     return Adapter(config, model, matrices, {}, origin)
 
 
+def want_known(model: ModelConfig, config: AdapterConfig) -> None:
+    """Refuse a target that is nothing here, though others are: less would be learnt than was meant.
+
+    Raises:
+        ConfigError: no linear of the model has such a name.
+    """
+    if isinstance(config.targets, str):
+        return
+    paths = modules_of(model)
+    unknown = [n for n in config.targets if not any(f".{p}".endswith(f".{n}") for p in paths)]
+    if unknown:
+        ends = ", ".join(sorted({path.rpartition(".")[2] for path in paths}))
+        got = ", ".join(unknown)
+        raise ConfigError("target_modules", "this model has no such linear", got=got, want=ends)
+
+
 def selected(modules: Mapping[str, Module], config: AdapterConfig) -> list[str]:
     """The linears that a config names.
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 
@@ -88,6 +88,23 @@ def base_of(path: Path) -> str:
     """The model that an adapter's config names; empty where it names none."""
     document = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
     return str(document.get("model" if is_mlx(document) else "base_model_name_or_path") or "")
+
+
+def another_base(path: Path, model: str, origin: str) -> list[str]:
+    """A note where an adapter's config names another model than the one that wears it.
+
+    Args:
+        path: the adapter's folder.
+        model: what the user calls the model.
+        origin: where it lies, in whose path a name of the hub may stand.
+    """
+    base = base_of(path)
+    hub = (p.rpartition("--")[2] for p in PurePath(origin).parts if p.startswith("models--"))
+    names = [name.casefold() for name in (PurePath(model).name, PurePath(origin).name, *hub)]
+    wanted = PurePath(base).name.casefold()
+    if not wanted or any(name == wanted or name.startswith(f"{wanted}.") for name in names):
+        return []
+    return [f"the adapter's config says that it was made for {base}, and {model} wears it"]
 
 
 def save_adapter(folder: str | Path, adapter: Adapter) -> None:

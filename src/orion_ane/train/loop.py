@@ -219,4 +219,7 @@ def summary_of(loop: Loop, first: Mapping[str, Any], last: Mapping[str, Any]) ->
         "why_updates": trainer.updates.why,
         "device": trainer.updates.device.name,
         **asdict(trainer.updates.costs),
+        # As in the steps' lines: of the whole run, not of new weights alone.
+        "compiles": trainer.updates.device.compiles,
+        "loads": trainer.updates.device.loads,
     }

@@ -163,7 +163,8 @@ class Trainer:
         path = file(self.config.export)
         if path is not None and prepared.loop.trainer.peers.is_first:
             for note in prepared.export(path):
-                on_note(note)
+                if note not in prepared.notes:  # which were told at the start
+                    on_note(note)
         return Result(lines, summary, prepared.model(), path)
 
 

@@ -12,7 +12,7 @@ from orion_ane.host.adamw import AdamW
 from orion_ane.host.schedule import Schedule
 from orion_ane.host.score import Score
 from orion_ane.lora.adapted import Adapted, tensors_of
-from orion_ane.lora.adapter import fresh, merged
+from orion_ane.lora.adapter import fresh, merged, want_known
 from orion_ane.lora.files import save_adapter
 from orion_ane.models.build import decoder_of, document_tokenizer_of
 from orion_ane.models.config import ModelConfig
@@ -20,7 +20,7 @@ from orion_ane.models.decoder import Decoder
 from orion_ane.models.registry import find
 from orion_ane.models.scratch import from_scratch
 from orion_ane.models.weights import Checkpoint, TokenizerSource, load_checkpoint
-from orion_ane.models.weights.export import export, want_exportable
+from orion_ane.models.weights.export import export, want_exportable, will_miss
 from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.runtime.registry import takes
@@ -112,6 +112,7 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     shape, tokenizer = source.config, document_tokenizer_of(source)
     if (out := file(config.export)) is not None:
         _want_room(out, config, shape)
+        notes += will_miss(out, source.tokenizer)
     seq = config.seq if config.seq is not None else min(LONGEST, shape.context)
     if not 1 <= seq <= shape.context:  # before texts are read, which take long
         want = f"1 to the context of {shape.context}"
@@ -164,6 +165,7 @@ def _learnt(
     if config.adapter is None:
         return decoder, source.tensors, {}
     new = fresh(source.config, config.adapter, seed=config.seed)
+    want_known(source.config, config.adapter)
     return Adapted(decoder, config.adapter), tensors_of(new), source.tensors
 
 

@@ -192,7 +192,13 @@ def _llama2c(
     finally:
         half.unlink(missing_ok=True)
     flush_folder(path.parent)
-    if is_theirs:
+    return will_miss(path, tokenizer)
+
+
+def will_miss(path: Path, tokenizer: TokenizerSource | None) -> list[str]:
+    """What a llama2.c file will be without, for people, before there is one."""
+    is_theirs = isinstance(tokenizer, TokenizerFiles) and tokenizer.kind == "llama2c"
+    if is_theirs or path.suffix != LLAMA2C:
         return []
     why = "the model has no tokenizer" if tokenizer is None else "this tokenizer cannot become one"
     return [f"llama2.c wants a tokenizer.bin beside it, and {why}: a folder keeps what there is"]
