@@ -25,7 +25,10 @@ def serve(prepare: Callable[[dict[str, Any]], tuple[str, Callable[[], Rates]]]) 
     try:
         what, once = prepare(work)
     except (NotToBeHadError, ModuleNotFoundError) as error:
-        print(json.dumps({"unavailable": str(error)}), file=out, flush=True)
+        why = str(error)
+        if isinstance(error, ModuleNotFoundError):
+            why += f"; `pip install {error.name}` beside the project"
+        print(json.dumps({"unavailable": why}), file=out, flush=True)
         return
     print(json.dumps({"ready": what}), file=out, flush=True)
     for _ in sys.stdin:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orion_ane.artefacts.atomic import naming
+from orion_ane.bench import bandwidth
 from orion_ane.bench.harness import RATIO, Row, machine
 from orion_ane.errors import ConfigError, DataError
 
@@ -44,24 +45,64 @@ class Comparison:
     missing: tuple[str, ...]
 
 
-def save(path: Path, rows: Iterable[Row]) -> None:
-    """Write a baseline, in the place of an older one."""
-    text = json.dumps({"rows": [row.document() for row in rows]}, indent=2, ensure_ascii=False)
+@dataclass(frozen=True)
+class Baseline:
+    """Rows that were kept.
+
+    Attributes:
+        path: the file.
+        rows: all of them.
+        settings: what they were measured with; None in a file that does not say.
+    """
+
+    path: Path
+    rows: tuple[Row, ...]
+    settings: Mapping[str, Any] | None
+
+    def want_same(self, settings: Mapping[str, Any]) -> None:
+        """Refuse to hold rows against those of something else.
+
+        Raises:
+            ConfigError: a setting differs; all that do are named.
+        """
+        if self.settings is None:
+            return
+        names = [*dict.fromkeys([*settings, *self.settings])]
+        was, now = (
+            ", ".join(
+                f"{name} {of.get(name, 'unsaid')}"
+                for name in names
+                if settings.get(name) != (self.settings or {}).get(name)
+            )
+            for of in (self.settings, settings)
+        )
+        if was:
+            hint = "ask for the same, or have --save-baseline write one of this"
+            what = "measured with other settings"
+            raise ConfigError(str(self.path), what, got=was, want=now, hint=hint)
+
+
+def save(path: Path, rows: Iterable[Row], settings: Mapping[str, Any]) -> None:
+    """Write a baseline, in the place of an older one, with what it was measured with."""
+    document = {"settings": dict(settings), "rows": [row.document() for row in rows]}
+    text = json.dumps(document, indent=2, ensure_ascii=False)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with naming(path):
         beside.write_text(text + "\n", encoding="utf-8")
     beside.replace(path)
 
 
-def read(path: Path) -> list[Row]:
-    """The rows of a baseline of this machine.
+def read(path: Path) -> Baseline:
+    """A baseline of this machine.
 
     Raises:
         ConfigError: it was measured on another machine.
         DataError: the file holds none.
     """
     try:
-        rows = [_read(row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+        document = json.loads(path.read_text(encoding="utf-8"))
+        rows = tuple(_read(row) for row in document["rows"])
+        settings = None if "settings" not in document else {**document["settings"]}
     except (ValueError, KeyError, TypeError) as error:
         want = "what --save-baseline writes"
         raise DataError(str(path), "not a baseline", got=repr(error)[:200], want=want) from error
@@ -70,11 +111,25 @@ def read(path: Path) -> list[Row]:
         hint = "--save-baseline writes one of this machine"
         got = elsewhere[0]
         raise ConfigError(str(path), "measured on another machine", got=got, want=here, hint=hint)
-    return rows
+    return Baseline(path, rows, settings)
 
 
-def compare(old: Iterable[Row], rows: Iterable[Row]) -> Comparison:
-    """Hold new rows against those of a baseline.
+def is_ours(name: str, unit: str, peers: Collection[str]) -> bool:
+    """Whether a row is a rate of our own, which a baseline may be missed by.
+
+    A ratio falls where the memory or a peer was faster, and their own rates are no work of ours.
+    """
+    theirs = any(name.endswith(f", {peer}") for peer in peers)
+    return unit != RATIO and not theirs and not name.endswith((*bandwidth.UNITS,))
+
+
+def compare(old: Iterable[Row], rows: Iterable[Row], peers: Collection[str] = ()) -> Comparison:
+    """Hold new rows of our own against those of a baseline.
+
+    Args:
+        old: the baseline's.
+        rows: the new ones, by whomever.
+        peers: the names of those whose rates are among them.
 
     Raises:
         ConfigError: it was measured of something else.
@@ -84,9 +139,9 @@ def compare(old: Iterable[Row], rows: Iterable[Row]) -> Comparison:
     if not pairs:
         raise ConfigError("--baseline", "has no row that was measured now", want=", ".join(new))
     slower = tuple(
-        Slower(now.name, was.median, now.median, "times" if now.unit == RATIO else now.unit)
+        Slower(now.name, was.median, now.median, now.unit)
         for was, now in pairs
-        if now.median < (1 - ALLOWED) * was.median
+        if is_ours(now.name, now.unit, peers) and now.median < (1 - ALLOWED) * was.median
     )
     return Comparison(slower, tuple(row.name for row in old if row.name not in new))
 

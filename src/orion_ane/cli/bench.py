@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,6 +15,7 @@ from orion_ane.bench import inference as inference_bench
 from orion_ane.bench import kernels as kernels_bench
 from orion_ane.bench import targets as targets_bench
 from orion_ane.bench import training as training_bench
+from orion_ane.bench.baseline import Baseline
 from orion_ane.bench.harness import Row, load, machine
 from orion_ane.bench.peers import Peer, find, started
 from orion_ane.bench.shapes import SHAPES, random_checkpoint
@@ -53,13 +55,15 @@ def bench_options(command: Command) -> Command:
             "--against",
             multiple=True,
             metavar="PEER",
-            help="Another engine, by its script: a name in bench/peers, or a file; repeatable.",
+            help="Another engine, by its script: a name in bench/peers, or a file; repeatable.  "
+            "Exit status 1 where it cannot be had.",
         ),
         click.option(
             "--baseline",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Rows to hold these against: exit status 1 where one is over 15 % slower.",
+            help="Rows to hold these against: exit status 1 where a rate of ours is over 15 % "
+            "slower.  One of other settings is refused.",
         ),
         click.option(
             "--save-baseline",
@@ -99,12 +103,15 @@ def kernels(
     as_json: bool,
 ) -> int:
     """Measure products, the emulator's exact arithmetic and rounding."""
+    settings: Settings = {"benchmark": "kernels", "threads": threads or processors()}
     scripts, old = [find(name) for name in against], _kept(baseline, save_baseline)
+    _want_same(old, settings)
     work = {**kernels_bench.PEERS_WORK, "threads": threads or processors()}
     with started(scripts, work) as (peers, notes):
         _introduce(peers, notes)
         rows = kernels_bench.measure(peers, runs=runs, threads=threads).rows()
-    return _tell(rows, peers, notes, old, save=save_baseline, as_json=as_json)
+    kept = Kept(settings, old, save_baseline, against)
+    return _tell(rows, peers, notes, kept, as_json=as_json)
 
 
 @bench.command(
@@ -153,10 +160,15 @@ def inference(
         many = threads or processors()
         work = inference_bench.peers_work(found.config, **sizes, origin=found.origin, threads=many)
         say(f"model: {model} on {found.device}, numerics {found.numerics}, weights {weights}")
+        settings: Settings = {"benchmark": "inference", "model": found.origin}
+        settings |= {"device": found.device, "numerics": found.numerics, "weights": weights}
+        settings |= {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens, "threads": many}
+        _want_same(old, settings)
         with started(scripts, work) as (peers, notes):
             _introduce(peers, notes)
             samples = inference_bench.measure(found, peers, **sizes, runs=runs, threads=threads)
-    return _tell(samples.rows(), peers, notes, old, save=save_baseline, as_json=as_json)
+    kept = Kept(settings, old, save_baseline, against)
+    return _tell(samples.rows(), peers, notes, kept, as_json=as_json)
 
 
 @bench.command(epilog="Example:\n\n  orion bench training --runs 3 --against torch_eager_fp32")
@@ -177,9 +189,12 @@ def training(
 
     The model has the shape llama-110m, new and in fp32.  Peers compute one microbatch.
     """
-    old = _kept(baseline, save_baseline)
-    rows, introduced, notes = _training(against, runs, threads or processors())
-    return _tell_all(rows, introduced, notes, old, save=save_baseline, as_json=as_json)
+    old, many = _kept(baseline, save_baseline), threads or processors()
+    settings: Settings = {"benchmark": "training", "threads": many}
+    _want_same(old, settings)
+    rows, introduced, notes = _training(against, runs, many)
+    kept = Kept(settings, old, save_baseline, against)
+    return _tell_all(rows, introduced, notes, kept, as_json=as_json)
 
 
 @bench.command(epilog="Example:\n\n  orion bench targets > table.md")
@@ -209,6 +224,8 @@ def targets(
     those named alone.
     """
     old, before, many = _kept(baseline, save_baseline), load(), threads or processors()
+    settings: Settings = {"benchmark": "targets", "threads": many}
+    _want_same(old, settings)
     rows: list[Row] = []
     verdicts: list[Verdict] = []
     introduced: dict[str, str] = {}
@@ -233,7 +250,29 @@ def targets(
     if not as_json:
         show(markdown(verdicts, rows, notes, about))
     more = {"targets": [verdict.document() for verdict in verdicts], "load_before": before}
-    return _tell_all(rows, introduced, notes, old, save=save_baseline, as_json=as_json, more=more)
+    kept = Kept(settings, old, save_baseline, against)
+    return _tell_all(rows, introduced, notes, kept, as_json=as_json, more=more)
+
+
+Settings: TypeAlias = dict[str, str | int]
+"""What a measurement was asked with, by names; those of other settings say nothing of it."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What rows are held against, and where they are kept.
+
+    Attributes:
+        settings: what they are measured with.
+        old: the baseline.
+        save: the file of a new one.
+        against: the peers that were asked for.
+    """
+
+    settings: Settings
+    old: Baseline | None
+    save: Path | None
+    against: tuple[str, ...]
 
 
 Found: TypeAlias = tuple[list[Row], dict[str, str], list[str]]
@@ -276,8 +315,16 @@ def _introduce(peers: list[Peer], notes: list[str]) -> None:
         say(f"note: {note}")
 
 
-def _kept(baseline: Path | None, save: Path | None) -> list[Row] | None:
-    """The baseline's rows; what cannot be read, or written at the end, is refused before it runs.
+def _want_same(old: Baseline | None, settings: Settings) -> None:
+    """Refuse a baseline of other settings, and say where it does not tell its own."""
+    if old is not None and old.settings is None:
+        say(f"note: {old.path} does not say what it was measured with: compare like with like")
+    if old is not None:
+        old.want_same(settings)
+
+
+def _kept(baseline: Path | None, save: Path | None) -> Baseline | None:
+    """The baseline; what cannot be read, or written at the end, is refused before it runs.
 
     Raises:
         ConfigError: the baseline is another machine's, or there is no folder to save in.
@@ -292,32 +339,31 @@ def _tell(
     rows: list[Row],
     peers: list[Peer],
     notes: list[str],
-    old: list[Row] | None,
+    kept: Kept,
     *,
-    save: Path | None,
     as_json: bool,
 ) -> int:
     """Print the rows, and what `_tell_all` does; the exit code."""
     introduced = {peer.name: peer.what for peer in peers}
-    return _tell_all(rows, introduced, notes, old, save=save, as_json=as_json)
+    return _tell_all(rows, introduced, notes, kept, as_json=as_json)
 
 
 def _tell_all(
     rows: list[Row],
     peers: dict[str, str],
     notes: list[str],
-    old: list[Row] | None,
+    kept: Kept,
     *,
-    save: Path | None,
     as_json: bool,
     more: dict[str, Any] | None = None,
 ) -> int:
     """Print, unless `more` was printed, and keep the rows; hold them against older ones."""
-    if save is not None:
-        baselines.save(save, rows)
+    old = kept.old
+    if kept.save is not None:
+        baselines.save(kept.save, rows, kept.settings)
     if not as_json and more is None:
         _print(rows)
-    found = None if old is None else baselines.compare(old, rows)
+    found = None if old is None else baselines.compare(old.rows, rows, peers)
     if as_json:
         document: dict[str, Any] = {"rows": [row.document() for row in rows], "load": load()}
         document["peers"] = peers
@@ -325,13 +371,16 @@ def _tell_all(
         document["slower"] = [] if found is None else [str(row) for row in found.slower]
         document |= more or {}
         show(json.dumps(document, indent=2, ensure_ascii=False))
+    absent = [name for name in kept.against if find(name).stem not in peers]
+    for name in absent:
+        say(f"asked for and not to be had: {name}")
     if found is None:
-        return 0
+        return 1 if absent else 0
     for name in found.missing:
         say(f"note: the baseline has {name}, which was not measured now")
     for slower in found.slower:
         say(f"slower: {slower}")
-    return 1 if found.slower else 0
+    return 1 if found.slower or absent else 0
 
 
 def _print(rows: list[Row]) -> None:

@@ -72,15 +72,40 @@ def test_ratios_are_taken_round_by_round_and_come_first():
 
 @pytest.mark.parametrize(("now", "is_slower"), [(84.9, True), (85.1, False), (200.0, False)])
 def test_a_rate_that_lost_over_15_percent_is_slower(tmp_path, now, is_slower):
-    baseline.save(tmp_path / "b.json", [ROW, replace(ROW, name="gone")])
-    found = baseline.compare(baseline.read(tmp_path / "b.json"), [replace(ROW, median=now)])
+    baseline.save(tmp_path / "b.json", [ROW, replace(ROW, name="gone")], {})
+    found = baseline.compare(baseline.read(tmp_path / "b.json").rows, [replace(ROW, median=now)])
     assert [row.name for row in found.slower] == ["decode"] * is_slower
     assert found.missing == ("gone",)
 
 
+@pytest.mark.parametrize(
+    ("name", "unit", "counts"),
+    [("decode", "tokens/s", True), ("llama-110m: prefill", "tokens/s", True),
+     ("decode: weights read", "GB/s", True), ("read bandwidth", "GB/s", False),
+     ("read: triad", "GB/s", False), ("llama-110m: read: sum", "GB/s", False),
+     ("decode, share of read bandwidth", "x", False), ("decode, over fake", "x", False),
+     ("decode, fake", "tokens/s", False)],
+)  # fmt: skip
+def test_only_rates_of_ours_are_held_against_a_baseline(name, unit, counts):
+    was = replace(ROW, name=name, unit=unit)
+    found = baseline.compare([was], [replace(was, median=1.0)], ["fake"])
+    assert [row.name for row in found.slower] == [name] * counts
+
+
+def test_a_baseline_of_other_settings_is_refused_by_their_names(tmp_path):
+    path, settings = tmp_path / "b.json", {"model": "m", "threads": 2}
+    baseline.save(path, [ROW], settings)
+    found = baseline.read(path)
+    found.want_same(settings)
+    with pytest.raises(ConfigError, match=r"other settings: got threads 2, want threads 1\b"):
+        found.want_same({"model": "m", "threads": 1})
+    with pytest.raises(ConfigError, match="got threads 2, model m, want threads 1, model unsaid"):
+        found.want_same({"threads": 1})
+
+
 def test_a_baseline_of_another_machine_or_of_other_rows_is_refused(tmp_path):
     path = tmp_path / "b.json"
-    baseline.save(path, [replace(ROW, machine="there")])
+    baseline.save(path, [replace(ROW, machine="there")], {})
     with pytest.raises(ConfigError, match="another machine: got there, want"):
         baseline.read(path)
     with pytest.raises(ConfigError, match="no row that was measured now"):
@@ -95,6 +120,7 @@ def test_what_cannot_be_kept_is_refused_before_anything_runs(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"rows": 1}', '{"rows": [{}]}', '{"rows": [[]]}',
+             json.dumps({"rows": [], "settings": []}),
              json.dumps({"rows": [{**ROW.document(), "median": "fast"}]})],
 )  # fmt: skip
 def test_a_file_that_is_no_baseline_is_refused(tmp_path, text):
@@ -164,13 +190,40 @@ def test_inference_is_measured_beside_memory_and_peers(tmp_path, peer, small, ca
     assert {"prefill", "decode", "decode, fake", "read bandwidth"} < set(rows)
     assert rows["decode"]["runs"] == 2
 
+    kept = json.loads(saved.read_text())
+    assert kept["settings"] == {
+        "benchmark": "inference", "model": str(model), "device": "cpu", "numerics": "fp32",
+        "weights": "auto", "prompt_tokens": 8, "max_tokens": 3, "threads": 1,
+    }  # fmt: skip
+    assert main([*words, "--weights", "fp16", "--baseline", str(saved)]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["got"], error["want"]) == ("weights auto", "weights fp16")
     for row in document["rows"]:
         row["median"] *= 100.0
     saved.write_text(json.dumps({"rows": document["rows"]}))
     assert main([*words, "--baseline", str(saved)]) == 1
     told = capsys.readouterr()
+    said = told.err
     assert any(row.startswith("decode: ") for row in json.loads(told.out)["slower"])
-    assert "the baseline has decode, over fake, which was not measured now" in told.err
+    assert "the baseline has decode, over fake, which was not measured now" in said
+    assert f"note: {saved} does not say what it was measured with" in said
+    slower = [line.split(":")[1].strip() for line in said.splitlines() if line[:6] == "slower"]
+    assert {"decode", "prefill"} <= set(slower)
+    assert not [name for name in slower if "share" in name or name.startswith("read")]
+
+
+def test_a_peer_that_was_asked_for_and_is_not_to_be_had_fails_after_the_table(
+    tmp_path, peer, small, capsys
+):
+    model = toys.toy_llama(tmp_path / "m")
+    words = ["bench", "inference", "--model", str(model), "--device", "cpu", "--threads", "1"]
+    words += ["--runs", "1", "--prompt-tokens", "2", "--max-tokens", "1"]
+    gone = peer("gone", '{"unavailable": "no package; install it"}')
+    assert main([*words, "--against", str(gone)]) == 1
+    out, said = capsys.readouterr()
+    assert "decode" in out
+    assert "no package; install it" in said
+    assert f"asked for and not to be had: {gone}" in said
 
 
 def test_more_tokens_than_the_context_has_are_refused_before_anything_runs(tmp_path, capsys):
