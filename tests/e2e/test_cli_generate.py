@@ -378,3 +378,16 @@ def test_a_closed_output_is_one_message(gpt2):
     assert process.returncode == 2
     assert "standard output is closed" in process.stderr
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("weights", "rules", "way"),
+    [("int8", "ANE158, ANE184", "--device cpu, or other"), ("q8_0", "ANE184", "m1 to m5")],
+)
+def test_codes_that_a_target_has_not_are_refused_in_one_message(capfd, llama, weights, rules, way):
+    words = ["--model", llama, "--device", "emulator", "--prompt", "ab", "--max-tokens", "1"]
+    code, _, err = orion(capfd, *words, "--weights", weights)
+    assert code == 2
+    assert f"break rules of target strict: got {rules}\n" in err
+    assert way in err
+    assert len(err.splitlines()) == 2

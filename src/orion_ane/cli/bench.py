@@ -20,7 +20,7 @@ from orion_ane.bench.harness import Row, load, machine
 from orion_ane.bench.peers import Peer, find, started
 from orion_ane.bench.shapes import SHAPES, random_checkpoint
 from orion_ane.bench.verdicts import Target, Verdict, judge, markdown, unmeasured
-from orion_ane.cli.common import model_options, say, show
+from orion_ane.cli.common import codes_told, model_options, say, show
 from orion_ane.engine.threads import processors
 from orion_ane.errors import ConfigError
 from orion_ane.generate.model import Model, Stored
@@ -154,7 +154,7 @@ def inference(
     if model is None:
         raise ConfigError("--model", "not given", want=f"a model, {' or '.join(SHAPES)}")
     scripts, old = [find(name) for name in against], _kept(baseline, save_baseline)
-    with _loaded(model, device, weights, numerics, threads) as found:
+    with codes_told(weights), _loaded(model, device, weights, numerics, threads) as found:
         sizes = {"prompt": prompt_tokens, "new": max_tokens}
         inference_bench.check_room(found.config, **sizes)
         many = threads or processors()

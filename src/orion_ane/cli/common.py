@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from orion_ane.errors import ConfigError, DataError
+from orion_ane.errors import ConfigError, DataError, LimitError
 from orion_ane.runtime.registry import takes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -105,6 +105,25 @@ def want_target(target: str | None, device: str) -> None:
     if target is not None and not takes(device, "target"):
         want = "--device emulator or ane"
         raise ConfigError("--target", f"not with device {device}", want=want)
+
+
+@contextmanager
+def codes_told(weights: str) -> Iterator[None]:
+    """Where a target has no weights of codes, say so in one message: each product breaks it alike.
+
+    Raises:
+        ConfigError: it has none; the message names the rules.
+    """
+    try:
+        yield
+    except LimitError as error:
+        if weights not in ("int8", "q8_0"):
+            raise
+        rules = ", ".join(sorted({found.code for found in error.diagnostics if found.code}))
+        way = "--device cpu" + (", or --target m1 to m5" if weights == "q8_0" else "")
+        hint = f"take {way}, or other weights; `orion rules` explains {rules}"
+        what = f"the programs of {weights} break rules of {error.where}"
+        raise ConfigError("--weights", what, got=rules, hint=hint) from error
 
 
 def counted(count: int, noun: str) -> str:

@@ -14,6 +14,7 @@ import click
 from orion_ane.cli.common import (
     arithmetic_options,
     as_unicode,
+    codes_told,
     graceful_interrupt,
     model_options,
     read_stdin,
@@ -113,7 +114,7 @@ def generate(
     shown = stream if stream is not None else not as_json
     chosen: dict[str, Any] = {"device": device, "weights": weights, "target": target}
     chosen |= {"numerics": numerics, "threads": threads, "download": download}
-    with load(model, **chosen) as loaded:
+    with codes_told(weights), load(model, **chosen) as loaded:
         if adapter is not None:
             loaded.set_adapter(loaded.load_adapter(adapter))
             for note in another_base(Path(adapter), model, loaded.origin):

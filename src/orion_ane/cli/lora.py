@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from orion_ane.cli.common import arithmetic_options, model_options, say, show, want_target
+from orion_ane.cli.common import (
+    arithmetic_options,
+    codes_told,
+    model_options,
+    say,
+    show,
+    want_target,
+)
 from orion_ane.cli.train import run as run_training
 from orion_ane.cli.train import train as train_command
 from orion_ane.errors import CheckpointError, ConfigError
@@ -126,7 +133,10 @@ def evaluate(
         raise ConfigError("--model", "not given", hint="name what the adapter was made for")
     want_target(target, device)
     tokenizer = document_tokenizer_of(load_checkpoint(find(model)))
-    with load(model, device=device, target=target, **chosen) as loaded:
+    with (
+        codes_told(chosen["weights"]),
+        load(model, device=device, target=target, **chosen) as loaded,
+    ):
         config = loaded.config
         length = seq if seq is not None else min(256, config.context)
         if not 1 <= length <= config.context:
