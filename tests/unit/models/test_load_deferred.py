@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -45,6 +47,22 @@ def test_a_part_that_gives_several_is_read_once_for_all() -> None:
     tensors = counted(reads)
     assert [tensors[name][0] for name in ("c", "b")] == [1, 0]
     assert reads == ["b, c"]
+
+
+def test_threads_that_ask_at_once_get_one_array_read_once() -> None:
+    reads: list[str] = []
+
+    def read() -> tuple[Array, ...]:
+        reads.append("b, c")
+        time.sleep(0.05)  # others ask meanwhile
+        return np.zeros(3, np.float32), np.ones(3, np.float32)
+
+    tensors = Deferred({("b", "c"): read})
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(tensors.__getitem__, "bcbc"))
+    assert reads == ["b, c"]
+    assert found[0] is found[2]
+    assert found[1] is found[3]
 
 
 def test_tensors_are_rounded_when_they_are_asked_for_and_losses_keep_their_order() -> None:
