@@ -55,7 +55,8 @@ class Checkpoint:
         config: the model's shape.
         tensors: fp32 or fp16 arrays by canonical name (`weights.shapes`), matrices [out, in], all
             C-contiguous and read-only; read when first asked for, and some are views of the file,
-            which must stay as it is.
+            which must stay as it is: a change before a tensor is read is an error where the file
+            is safetensors or GGUF and its size or time tells.
         tokenizer: where its tokenizer comes from; None where none lies beside the weights.
         stored: the element type that holds most of the numbers: `fp32`, `fp16`, `bf16`, `q4_1`, …
         origin: the file or folder.

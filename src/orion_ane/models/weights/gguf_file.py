@@ -22,6 +22,7 @@ from orion_ane.errors import CheckpointError
 from orion_ane.host.pages import forget
 from orion_ane.models.weights.quantised import Quantised, of_file
 from orion_ane.models.weights.tensors import Stored, view, widen_bf16
+from orion_ane.models.weights.unchanged import Unchanged
 from orion_ane.types import MAX_ELEMENTS, Array
 
 MAGIC = b"GGUF"
@@ -139,7 +140,8 @@ def open_gguf(path: Path) -> GgufFile:
     """
     where = str(path)
     try:
-        size = path.stat().st_size
+        file_now = Unchanged.of(path)
+        size = file_now.size
         if size == 0:
             raise CheckpointError(where, "the file is empty", want="a GGUF file")
         data = np.asarray(np.memmap(path, np.uint8, "r"))
@@ -158,7 +160,8 @@ def open_gguf(path: Path) -> GgufFile:
         raise CheckpointError(where, "no such alignment", got=alignment, want="a power of two")
     start = -(-cursor.at // alignment) * alignment
     _check_places(where, infos, start, alignment, size)
-    return GgufFile(metadata, {info.name: _stored(info, data[start:]) for info in infos})
+    stored = {info.name: _stored(info, data[start:], file_now) for info in infos}
+    return GgufFile(metadata, stored)
 
 
 def _counts(cursor: Cursor) -> tuple[int, int]:
@@ -262,21 +265,28 @@ def _check_places(where: str, infos: list[Info], start: int, alignment: int, siz
             )
 
 
-def _stored(info: Info, data: Array) -> Stored:
+def _stored(info: Info, data: Array, file: Unchanged) -> Stored:
     name = info.type.name
     kind = FLOATS.get(name, name.lower())
     is_read = name in FLOATS or name in QUANTS
-    blocks = partial(_blocks, info, data) if name == "Q8_0" and len(info.shape) > 1 else None
-    return Stored(info.shape, kind, partial(_read, info, data) if is_read else None, blocks)
+    is_codes = name == "Q8_0" and len(info.shape) > 1
+    return Stored(
+        info.shape,
+        kind,
+        partial(_read, info, data, file) if is_read else None,
+        partial(_blocks, info, data, file) if is_codes else None,
+    )
 
 
-def _blocks(info: Info, data: Array) -> Quantised:
+def _blocks(info: Info, data: Array, file: Unchanged) -> Quantised:
     """The codes of a matrix, where they lie in the file."""
+    file.check()
     return of_file(data[info.offset : info.offset + info.nbytes], info.shape)
 
 
-def _read(info: Info, data: Array) -> Array:
+def _read(info: Info, data: Array, file: Unchanged) -> Array:
     """The numbers in fp32, or in fp16 where the file has them so."""
+    file.check()
     raw = data[info.offset : info.offset + info.nbytes]
     match info.type.name:
         case "F32":

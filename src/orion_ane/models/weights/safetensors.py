@@ -19,6 +19,7 @@ from orion_ane.host.pages import forget
 from orion_ane.models.weights.documents import parse_json
 from orion_ane.models.weights.fields import listed
 from orion_ane.models.weights.tensors import Stored, view, widen_bf16
+from orion_ane.models.weights.unchanged import Unchanged
 from orion_ane.types import MAX_ELEMENTS, Array
 
 MAX_HEADER = 32 << 20  # a header of 4096 layers takes 6 MB
@@ -65,7 +66,8 @@ def open_safetensors(path: Path, *, doubles: bool = False) -> SafetensorsFile:
     """
     where = str(path)
     try:
-        size = path.stat().st_size
+        file_now = Unchanged.of(path)
+        size = file_now.size
         with path.open("rb") as file:
             start = file.read(8)
             length = int.from_bytes(start, "little")
@@ -78,7 +80,9 @@ def open_safetensors(path: Path, *, doubles: bool = False) -> SafetensorsFile:
     _check_cover(where, slices, size - 8 - length)
     data = np.asarray(np.memmap(path, np.uint8, "r"))[8 + length :]
     return SafetensorsFile(
-        path, {k: _stored(s, data, doubles=doubles) for k, s in slices.items()}, metadata
+        path,
+        {k: _stored(s, data, file_now, doubles=doubles) for k, s in slices.items()},
+        metadata,
     )
 
 
@@ -158,15 +162,16 @@ def _check_cover(where: str, slices: Mapping[str, Slice], size: int) -> None:
         raise CheckpointError(where, "bytes after the last tensor", got=size - at, want=0)
 
 
-def _stored(piece: Slice, data: Array, *, doubles: bool) -> Stored:
+def _stored(piece: Slice, data: Array, file: Unchanged, *, doubles: bool) -> Stored:
     kind = "fp64" if doubles and piece.dtype == "F64" else READ.get(piece.dtype)
     if kind is None:
         return Stored(piece.shape, piece.dtype.lower(), None)
-    return Stored(piece.shape, kind, partial(_read, piece, data))
+    return Stored(piece.shape, kind, partial(_read, piece, data, file))
 
 
-def _read(piece: Slice, data: Array) -> Array:
+def _read(piece: Slice, data: Array, file: Unchanged) -> Array:
     """The numbers, as a view of the file unless they are bf16."""
+    file.check()
     raw = data[piece.begin : piece.end]
     if piece.dtype == "BF16":
         wide = widen_bf16(view(raw, "<u2", piece.shape))
