@@ -117,10 +117,11 @@ def read(path: Path) -> Baseline:
 def is_ours(name: str, unit: str, peers: Collection[str]) -> bool:
     """Whether a row is a rate of our own, which a baseline may be missed by.
 
-    A ratio falls where the memory or a peer was faster, and their own rates are no work of ours.
+    A ratio falls where the memory or a peer was faster, and their own rates are no work of ours;
+    of memory that is taken, less is better.
     """
     theirs = any(name.endswith(f", {peer}") for peer in peers)
-    return unit != RATIO and not theirs and not name.endswith((*bandwidth.UNITS,))
+    return unit not in (RATIO, "GB") and not theirs and not name.endswith((*bandwidth.UNITS,))
 
 
 def compare(old: Iterable[Row], rows: Iterable[Row], peers: Collection[str] = ()) -> Comparison:

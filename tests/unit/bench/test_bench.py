@@ -84,7 +84,7 @@ def test_a_rate_that_lost_over_15_percent_is_slower(tmp_path, now, is_slower):
      ("decode: weights read", "GB/s", True), ("read bandwidth", "GB/s", False),
      ("read: triad", "GB/s", False), ("llama-110m: read: sum", "GB/s", False),
      ("decode, share of read bandwidth", "x", False), ("decode, over fake", "x", False),
-     ("decode, fake", "tokens/s", False)],
+     ("decode, fake", "tokens/s", False), ("peak memory", "GB", False)],
 )  # fmt: skip
 def test_only_rates_of_ours_are_held_against_a_baseline(name, unit, counts):
     was = replace(ROW, name=name, unit=unit)
