@@ -5,11 +5,15 @@ Each thread has a count of its own: what one compiles is nothing to a run that d
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TypeVar
+
+_log = logging.getLogger("orion_ane")
 
 Step = TypeVar("Step")
 
@@ -21,6 +25,12 @@ class _State(threading.local):
 
 
 _STATE = _State()
+
+
+@cache
+def tell() -> None:
+    """Say once in a process what takes so long."""
+    _log.warning("compiling loops for this way of running, once for this machine: some 15 seconds")
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from orion_ane.engine import lanes
 from orion_ane.engine.jit import compiled
 from orion_ane.engine.plan import code, gemm, kernels, layout, tile_sizes, tiles
 from orion_ane.engine.threads import Threads
 from orion_ane.types import Array
 
-SOURCES = (code, gemm, kernels, layout, tile_sizes, tiles)
+SOURCES = (code, gemm, kernels, lanes, layout, tile_sizes, tiles)
 STRIPS = 4 * tile_sizes.STRIPS  # that one thread multiplies at a time
 LAID = 12 * tile_sizes.PANEL  # rows that one thread lays out at a time
 

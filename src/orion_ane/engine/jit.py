@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
@@ -17,7 +17,7 @@ from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic as _intrinsic
 
-from orion_ane.engine.compiling import compiling
+from orion_ane.engine.compiling import compiling, tell
 from orion_ane.engine.machine_code import function
 from orion_ane.errors import BackendError
 
@@ -120,6 +120,13 @@ def native(
 
 def _made(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """A kernel whose compiling, reading, keeping and waiting for others' is no run's time."""
+    if numba.config.DISABLE_JIT:  # numba then gives the function of Python itself
+        raise BackendError(
+            "engine",
+            "kernels run only as they are compiled",
+            got="NUMBA_DISABLE_JIT=1",
+            want="that variable unset",
+        )
     kernel = numba.njit(function, **options)
     compile_it = kernel.compile
 
@@ -158,18 +165,12 @@ class _Cache(FunctionCache):
         return bytes(data[0]) if kind == "object" else None
 
 
-@cache
-def _tell() -> None:
-    """Say once in a process what takes so long."""
-    _log.warning("compiling loops, once for this machine: some ten seconds")
-
-
 class _Listener(event.Listener):
     """Tells the user of each compilation before it begins."""
 
     def on_start(self, event: Any) -> None:
         if event.data["dispatcher"].py_func in _OURS:
-            _tell()
+            tell()
 
     def on_end(self, event: Any) -> None:
         pass

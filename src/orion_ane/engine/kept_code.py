@@ -25,7 +25,7 @@ from orion_ane.engine.machine_code import UnlinkableError, linked
 LAYOUT = "2"
 MAX_BYTES = 1 << 24
 _ENGINE = Path(__file__).parent
-_SOURCES = ("jit.py", "machine_code.py", "processor.py", "macs/vectors.py", "plan/*.py")
+_SOURCES = ("jit.py", "machine_code.py", "processor.py", "lanes.py", "plan/*.py")
 _OF_FOLDERS = "NUMBA_CACHE_DIR"
 _NO_CODE = (_OF_FOLDERS, "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER")
 """Settings of numba that no code depends on."""
@@ -36,7 +36,7 @@ _log = logging.getLogger("orion_ane")
 
 def find(name: str) -> int | None:
     """The address of a kernel's code, loaded from the disk; None where numba must load it."""
-    if not _can_link():
+    if not can_link():
         return None
     for folder in _folders():
         try:
@@ -54,7 +54,7 @@ def find(name: str) -> int | None:
 
 def keep(name: str, symbol: str, code: bytes) -> None:
     """Keep a kernel's object file, where that can be; `symbol` is the kernel in it."""
-    if not _can_link():
+    if not can_link():
         return
     head = json.dumps({"key": _key(), "name": name, "symbol": symbol}).encode()
     body = len(head).to_bytes(4, "little") + head + code
@@ -142,7 +142,8 @@ def _write(folder: Path, name: str, data: bytes) -> None:
         raise
 
 
-def _can_link() -> bool:
+def can_link() -> bool:
+    """Whether code is kept on such a machine."""
     return sys.platform == "linux" and os.uname().machine == "x86_64"
 
 

@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TypeVar
 
@@ -102,7 +102,7 @@ class Threads:
 
     def each(self, task: Callable[[Part], None], parts: Iterable[Part]) -> None:
         """Run `task` on each part; numpy and our kernels let the others run meanwhile."""
-        if self.count == 1:
+        if self.count == 1 or not threading.main_thread().is_alive():  # the process is ending
             for part in parts:
                 task(part)
             return
@@ -125,9 +125,13 @@ class Threads:
         waited(max(spent.values(), default=0.0))
 
     def start(self, task: Callable[[], None], count: int) -> None:
-        """Run `task` in so many other threads, which end by themselves."""
+        """Run `task` in so many other threads, which end by themselves.
+
+        In none where the process is ending and starts no threads: nobody waits for them.
+        """
         for _ in range(count):
-            _pool(self.count, "team").submit(task)
+            with suppress(RuntimeError):
+                _pool(self.count, "team").submit(task)
 
 
 def processors() -> int:

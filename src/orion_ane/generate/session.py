@@ -75,7 +75,9 @@ class Session:
             for count in counts
             if count > MAX_LANES
         ]
-        for lanes, cached in dict.fromkeys(wanted):
+        # The least first: of kernels that have to be compiled, its are the most, and so the more
+        # that are compiled at once.
+        for lanes, cached in sorted(set(wanted)):
             for layers in programs.slices:
                 programs.loaded(programs.body(layers, lanes, cached, rank=self._worn.rank))
         programs.loaded(self._head(programs.lanes_for(1)))

@@ -81,3 +81,32 @@ assert held[0] == 0
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_the_memory_of_a_forked_process_is_its_own():
     subprocess.run([sys.executable, "-c", ARENA], check=True)
+
+
+AFTER = """
+import threading
+import numpy as np
+from orion_ane.engine.lower import lower
+from orion_ane.ir import Graph
+from orion_ane.ops import input_, matmul
+from orion_ane.types import DType, TensorType
+
+x = input_("x", TensorType(DType.FP32, (1, 1, 256, 256)))
+plan = lower(Graph({"x": x}, {"y": matmul(x, x)}), {}, numerics="fp32", threads=2)
+feed = {"x": np.eye(256, dtype=np.float32)[None, None]}
+
+def late():
+    threading.main_thread().join()
+    assert (plan.run(feed)["y"] == feed["x"]).all()
+    print("computed")
+
+threading.Thread(target=late).start()
+"""
+
+
+def test_threads_may_compute_when_the_main_one_has_ended():
+    out = subprocess.run(
+        [sys.executable, "-c", AFTER], capture_output=True, check=True, text=True, timeout=120
+    )
+    assert out.stdout == "computed\n"
+    assert not out.stderr

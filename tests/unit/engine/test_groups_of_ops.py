@@ -16,7 +16,16 @@ from orion_ane.engine.plan.plan import plan
 from orion_ane.engine.threads import Threads
 from orion_ane.ir import Graph
 from orion_ane.nn.blocks import MASKED, Cache, attention, layer_norm, rms_norm, rotate
-from orion_ane.ops import evaluate, input_, reshape
+from orion_ane.ops import (
+    evaluate,
+    exp,
+    input_,
+    matmul,
+    maximum,
+    reduce_max,
+    reduce_sum,
+    reshape,
+)
 from orion_ane.types import DType, TensorType
 
 FP16, FP32 = DType.FP16, DType.FP32
@@ -102,6 +111,50 @@ def test_a_cache_by_position_is_read_where_it_is_and_any_other_at_each_run(rng):
         for name in CACHES:
             feed[name][..., 8] += 1
             laid[name][...] = feed[name]
+
+
+def test_caches_that_do_not_grow_are_read_as_they_are_at_each_run(rng):
+    graph = attending(FP32, 1, 2, 16, 64)
+    feed, made = fed(graph, 64, rng), plan(graph, {}, rounds=False, threads=Threads(1))
+    out = {"y": np.empty((1, 2, 16, 1), np.float32)}
+    for growing in ((), CACHES[:1], CACHES[1:]):
+        bound = made.bind(feed, out, growing)
+        for _ in range(2):
+            bound.run(9)
+            np.testing.assert_array_equal(out["y"], made.run(feed)["y"], str(growing))
+            for name in set(CACHES) - set(growing):
+                feed[name] += 1
+
+
+def other_attentions():
+    """Graphs that almost are one token's attention."""
+    port = {
+        "q": (2, 8, 8, 1), "k": (1, 8, 8, 1), "v": (1, 8, 8, 1), "mask": (1, 1, 1, 1),
+        "k_cache": (1, 64, 1, 32), "v_cache": (1, 64, 1, 32), "mask_cache": (1, 1, 1, 32),
+    }  # fmt: skip
+    inputs = {name: input_(name, TensorType(FP32, shape)) for name, shape in port.items()}
+    q, k, v, mask, k_cache, v_cache, mask_cache = inputs.values()
+    k_cache, v_cache = (reshape(cache, (1, 8, 8, 32)) for cache in (k_cache, v_cache))
+    for maxima, sums, shape in [
+        ((3,), (0, 3), None),
+        ((3,), (1, 3), None),
+        ((0, 1, 2, 3), (3,), None),
+        ((3,), (0, 3), (1, 1, 8, 1)),
+        ((3,), (0, 3), (1, 1, 1, 8)),
+    ]:
+        new, old = matmul(q, k, tx=True) + mask, matmul(q, k_cache, tx=True) + mask_cache
+        top = maximum(reduce_max(old, maxima), reduce_max(new, maxima))
+        new, old = exp(new - top), exp(old - top)
+        total = reduce_sum(old, sums) + reduce_sum(new, sums)
+        mixed = matmul(v_cache, old, ty=True) + matmul(v, new, ty=True)
+        yield Graph(inputs, {"y": mixed / (total if shape is None else reshape(total, shape))})
+
+
+@pytest.mark.parametrize("graph", list(other_attentions()))
+def test_what_is_only_like_an_attention_is_computed_as_it_is_written(graph, rng):
+    feed = {n: rng.standard_normal(i.type.shape, np.float32) for n, i in graph.inputs.items()}
+    found = plan(graph, {}, rounds=False, threads=Threads(1)).run(feed)["y"]
+    np.testing.assert_allclose(found, meant(graph, feed)["y"], rtol=0, atol=1e-5)
 
 
 def test_scores_that_are_read_elsewhere_are_computed(rng):

@@ -67,11 +67,11 @@ def test_a_kernel_that_is_not_kept_is_told_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    jit._tell.cache_clear()
+    jit.tell.cache_clear()
     for _ in range(2):
         compiled()(double)(np.float64(1))
     assert [record.message[:15] for record in caplog.records] == ["compiling loops"]
-    jit._tell.cache_clear()
+    jit.tell.cache_clear()
     compiled()(double)(np.float64(1))
     assert len(caplog.records) == 1
 
@@ -83,13 +83,13 @@ def test_a_kernel_that_cannot_be_kept_is_told_of_too(
         raise RuntimeError("cannot cache function: no locator available")
 
     monkeypatch.setattr("orion_ane.engine.jit._Cache", nowhere)
-    jit._tell.cache_clear()
+    jit.tell.cache_clear()
     compiled()(double)(np.float64(1))
     assert [record.message[:15] for record in caplog.records] == ["compiling loops"]
 
 
 def test_the_loops_of_others_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    jit._tell.cache_clear()
+    jit.tell.cache_clear()
     numba.njit(lambda x: x + 1)(np.float64(1))
     assert not caplog.records
 

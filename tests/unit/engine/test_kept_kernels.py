@@ -60,3 +60,23 @@ def test_where_the_package_cannot_be_written_they_are_kept_in_the_users_cache(
     assert "compiling loops" in run(installed, XDG_CACHE_HOME=cache)
     assert len(list(cache.rglob("*.nbc"))) == 2
     assert "compiling loops" not in run(installed, XDG_CACHE_HOME=cache)
+
+
+ASIDE = """
+import sys
+from orion_ane.engine.plan import natives
+from orion_ane.engine.plan.layout import Kind
+natives.prepare([Kind.ROTATE, Kind.ROTATE])
+assert all(held.load() for held in (natives.NATIVES[Kind.ROTATE], natives.lead, natives.follow))
+assert "numba" not in sys.modules
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="code is kept on Linux alone")
+def test_what_is_missing_is_compiled_in_other_processes(tmp_path: Path) -> None:
+    """One that computes needs neither numba nor its memory then."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", ASIDE], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.count("compiling loops") == 1

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from orion_ane.engine.plan.rows import reduce, softmax
 from orion_ane.engine.plan.run import enlist
 from orion_ane.engine.plan.tapes import tape
 from orion_ane.engine.threads import Threads
+from orion_ane.errors import BackendError
 from orion_ane.ir import Graph
 from orion_ane.ops import exp, input_, reduce_mean, tanh
 from orion_ane.ops import softmax as softmax_
@@ -199,3 +201,11 @@ def test_a_kernel_without_a_place_on_the_disk_is_not_kept(monkeypatch: pytest.Mo
     kernel = native(SIGNATURE)(first)
     assert kernel(5, 3) == 2
     assert kernel.code is None
+
+
+def test_kernels_that_numba_is_told_not_to_compile_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    with pytest.raises(BackendError, match="got NUMBA_DISABLE_JIT=1"):
+        native(SIGNATURE)(lambda x, y: x - y)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orion_ane.engine import jit
+from orion_ane.engine import jit, lanes
 from orion_ane.engine import kernels as halves
 from orion_ane.engine.kernels import _half, _load
 from orion_ane.engine.macs import arithmetic, kernels, vectors
@@ -16,7 +16,7 @@ from orion_ane.engine.macs.arithmetic import HALF_CEILING, SMALLEST_NORMAL, each
 from orion_ane.engine.macs.kernels import _away
 from orion_ane.types import Array
 
-compiled = partial(jit.compiled, sources=(vectors, kernels, arithmetic, halves))
+compiled = partial(jit.compiled, sources=(lanes, vectors, kernels, arithmetic, halves))
 
 _MAGNITUDE, _SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
 _INFINITE, _CEILING = np.uint32(0x7F800000), np.uint32(0x47800000)  # the second is 2^16

@@ -13,14 +13,14 @@ from typing import Any
 import numba
 import numpy as np
 
-from orion_ane.engine import jit
+from orion_ane.engine import jit, lanes
 from orion_ane.engine.macs import kernels, vectors
 from orion_ane.engine.macs.kernels import _away
 from orion_ane.types import Array
 
 HALF_CEILING, SMALLEST_NORMAL = 2.0**16, 2.0**-14  # of fp16 itself
 
-compiled = partial(jit.compiled, sources=(vectors, kernels))
+compiled = partial(jit.compiled, sources=(lanes, vectors, kernels))
 
 
 @numba.njit(inline="always")  # else the kernels that hand it an operation cannot be kept on disk

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from orion_ane.engine import jit
+from orion_ane.engine import jit, lanes
 from orion_ane.engine import kernels as halves
 from orion_ane.engine.kernels import _half
 from orion_ane.engine.macs import kernels, vectors
@@ -32,7 +32,7 @@ from orion_ane.types import Array
 LANES = 16  # totals side by side, where one sum goes along a row
 BASE, NUDGE = 1.5 * 2.0**36, 1 + 2.0**-42
 
-compiled = partial(jit.compiled, sources=(vectors, kernels, halves))
+compiled = partial(jit.compiled, sources=(lanes, vectors, kernels, halves))
 
 
 @compiled(is_part=True)

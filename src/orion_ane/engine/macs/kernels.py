@@ -28,7 +28,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from orion_ane.engine import jit
+from orion_ane.engine import jit, lanes
 from orion_ane.engine.macs import vectors
 from orion_ane.engine.macs.vectors import (
     DEPTH,
@@ -56,7 +56,7 @@ CEILING = 2.0**15
 SINGLE_WINDOW, DOUBLE_WINDOW = 60.0, 2.0**34  # short of 64 and 2^35, since bounds are rounded
 SLACK, ROOM = 1.001, 2.0**-17  # what rounding may add to a bound, and to the size of a product
 
-compiled = partial(jit.compiled, sources=(vectors,))
+compiled = partial(jit.compiled, sources=(lanes, vectors))
 
 _MANTISSA = (1 << 52) - 1
 _BELOW_HALF = (1 << 42) - 1  # bits of a double below the eleventh of its significand

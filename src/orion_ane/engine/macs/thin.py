@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]  # it does, untyped
 
+from orion_ane.engine import lanes
 from orion_ane.engine.jit import Native, compiled, native
 from orion_ane.engine.macs import kernels, vectors
 from orion_ane.engine.plan import code, layout, team
@@ -21,7 +22,7 @@ from orion_ane.types import Array
 CHUNKS = 64  # of rows, which are dealt out
 WORTH_DEALING = 1 << 16  # products that take longer than it takes to meet
 
-SOURCES = (vectors, kernels, code, layout, plan_kernels)
+SOURCES = (lanes, vectors, kernels, code, layout, plan_kernels)
 _GIVEN = int(At.VIEW)
 
 

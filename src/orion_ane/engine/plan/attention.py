@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from orion_ane.engine import lanes
 from orion_ane.engine.jit import compiled, native
 from orion_ane.engine.plan import code, kernels, layout, positions, steps, vectors
 from orion_ane.engine.plan.code import quotient
@@ -21,13 +22,14 @@ from orion_ane.types import Array
 
 # Plain numbers: numba compiles them in.
 SIZE, TOTAL, VIEW, ROUNDS = (int(layout.At[name]) for name in ("SIZE", "TOTAL", "VIEW", "ROUNDS"))
+STEPS = int(layout.At.STEPS)
 A, B, C, D = (int(layout.At[name]) for name in "ABCD")
 IS_HALF = int(layout.Of.IS_HALF)
 SHAPE, STRIDE = (int(at) + layout.RANK - 3 for at in (layout.Of.SHAPE, layout.Of.STRIDE))
 COLUMNS = layout.COLUMNS
 _BLOCK = 16  # positions of all heads that are read, while the next are asked for
 
-SOURCES = (code, kernels, layout, positions, steps, vectors)
+SOURCES = (code, kernels, lanes, layout, positions, steps, vectors)
 
 
 @compiled(is_part=True)
@@ -124,7 +126,9 @@ def attend(
     first, last = begin * c[SIZE], min(end * c[SIZE], c[TOTAL])
     q, y = place_of(views, bases, at), place_of(views, bases, at + 7)
     k, v = place_of(views, bases, at + 4), place_of(views, bases, at + 5)
-    n = min(c[B], bases[c[D]]) if c[D] else c[B]
+    n = c[B]
+    if c[D] and c[STEPS]:
+        n = min(n, max(bases[c[D]], bases[c[STEPS]]))
     line = _line(c[B])
     rest, heads = registers + (last - first) * groups * line, (first, last, groups, depth)
     masks = floats(rest, n)

@@ -59,6 +59,7 @@ class At(IntEnum):
     STEP = 5
     """The first step of its tape."""
     STEPS = 6
+    """How many; of an attention, where it stands how far its values are filled; D: its keys."""
     ROUNDS = 7
     """Whether results are rounded to fp16."""
     A = 8

@@ -5,16 +5,24 @@ They are told by name: where their code is on the disk, no module of theirs is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import cached_property
 from importlib import import_module
+from subprocess import DEVNULL, PIPE, Popen
 from types import MappingProxyType
 from typing import Any
 
 from orion_ane.engine import kept_code
-from orion_ane.engine.compiling import compiling
+from orion_ane.engine.compiling import compiling, tell
 from orion_ane.engine.machine_code import function
 from orion_ane.engine.plan.layout import COMMAND, ENLIST, FOLLOW, LEAD, Kind
+from orion_ane.engine.threads import processors
+
+_log = logging.getLogger("orion_ane")
 
 
 class Held:
@@ -22,20 +30,34 @@ class Held:
 
     def __init__(self, module: str, name: str, signature: str = COMMAND) -> None:
         self._module, self._name, self._signature = module, name, signature
+        self._at: int | None = None
 
-    @cached_property
+    @property
+    def name(self) -> str:
+        """Its module and its name there."""
+        return f"{self._module}.{self._name}"
+
+    def load(self) -> bool:
+        """Put its code in memory, if that is on the disk; whether it is there now."""
+        if self._at is None:
+            self._at = kept_code.find(self.name)
+        return self._at is not None
+
+    @property
     def address(self) -> int:
         """Where its code is."""
-        name = f"{self._module}.{self._name}"
-        with compiling():
-            found = kept_code.find(name)
-            if found is not None:
-                return found
-            kernel = getattr(import_module(f"{__package__}.{self._module}"), self._name)
-            found = int(kernel.address)
-            if kernel.code is not None:
-                kept_code.keep(name, *kernel.code)
-            return found
+        if self._at is None:
+            with compiling():
+                self._at = self._at if self.load() else self._made()
+        assert self._at is not None
+        return self._at
+
+    def _made(self) -> int:
+        kernel = getattr(import_module(f"{__package__}.{self._module}"), self._name)
+        found = int(kernel.address)
+        if kernel.code is not None:
+            kept_code.keep(self.name, *kernel.code)
+        return found
 
     def __call__(self, *args: int) -> Any:
         """Call it from Python."""
@@ -66,3 +88,62 @@ NATIVES: Mapping[Kind, Held] = MappingProxyType({
 enlist = Held("run", "enlist", ENLIST)
 follow = Held("run", "follow", FOLLOW)
 lead = Held("run", "lead", LEAD)
+
+_HELD = {held.name: held for held in (*NATIVES.values(), enlist, follow, lead)}
+_COSTS = {
+    "attention.attend": 13, "norms.norm": 8, "panels.multiply": 8, "tapes.tape": 7,
+    "quantised.rows_of_codes": 7, "panels.lay_panels": 5, "products.matmul": 4, "rows.softmax": 4,
+    "rows.reduce": 4, "run.lead": 3, "run.follow": 1, "run.enlist": 1,
+}  # fmt: skip
+"""About how long each takes to be compiled, in half seconds."""
+
+
+def prepare(kinds: Iterable[Kind]) -> None:
+    """Have what commands of these kinds need, and is not on the disk, compiled by many processes.
+
+    The compiler does one thing at a time in a process, and what it takes of memory goes with those.
+    Where one fails, or nothing is kept, each kernel is compiled here when it is first asked for.
+    """
+    with compiling():
+        wanted = [*dict.fromkeys(NATIVES[kind] for kind in kinds), enlist, follow, lead]
+        missing = [held.name for held in wanted if not held.load()]
+        count = min(len(missing), processors())
+        if count < 2 or not kept_code.can_link() or not sys.executable:
+            return
+        tell()
+        shares: list[list[str]] = [[] for _ in range(count)]
+        for name in sorted(missing, key=_cost, reverse=True):
+            min(shares, key=lambda share: sum(map(_cost, share))).append(name)
+        path = json.dumps([place for place in sys.path if place])
+        command = [sys.executable, "-P", "-c", _MAKE, path]
+        with ExitStack() as started:
+            makers = [
+                started.enter_context(
+                    Popen(  # noqa: S603 - Python itself, and names of kernels
+                        [*command, *share], stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
+                    )
+                )
+                for share in shares
+            ]
+            for maker in makers:
+                started.callback(maker.kill)  # after Ctrl-C; one that has ended is not hurt
+            for maker in makers:
+                _, said = maker.communicate()
+                if maker.returncode:
+                    _log.debug("kernels were not compiled aside: %s", said.decode(errors="replace"))
+
+
+def _cost(name: str) -> int:
+    return _COSTS.get(name, 2)
+
+
+_MAKE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    f"from {__name__} import make; make(sys.argv[2:])"
+)
+
+
+def make(names: Iterable[str]) -> None:
+    """Compile kernels, and keep them."""
+    for name in names:
+        _ = _HELD[name].address

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from orion_ane.engine import lanes
 from orion_ane.engine.jit import compiled, native
 from orion_ane.engine.plan import code, kernels, layout, steps, vectors
 from orion_ane.engine.plan.code import from_bits, quotient
@@ -22,7 +23,7 @@ SIZE, TOTAL, VIEW, ROUNDS = (int(layout.At[name]) for name in ("SIZE", "TOTAL", 
 A, B, C, D = (int(layout.At[name]) for name in "ABCD")
 IS_HALF = int(layout.Of.IS_HALF)
 
-SOURCES = (code, kernels, layout, steps, vectors)
+SOURCES = (code, kernels, lanes, layout, steps, vectors)
 
 
 @compiled(is_part=True)

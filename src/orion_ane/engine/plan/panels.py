@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from orion_ane.engine import lanes
 from orion_ane.engine.jit import compiled, native
 from orion_ane.engine.plan import code, gemm, kernels, layout, steps, tile_sizes, tiles, vectors
 from orion_ane.engine.plan.kernels import floats, place_of, row, table
@@ -17,7 +18,7 @@ SIZE, TOTAL, VIEW, ROUNDS = (int(layout.At[name]) for name in ("SIZE", "TOTAL", 
 A, B, C = int(layout.At.A), int(layout.At.B), int(layout.At.C)
 IS_HALF, SHAPE, STRIDE = (int(layout.Of[name]) for name in ("IS_HALF", "SHAPE", "STRIDE"))
 
-SOURCES = (code, gemm, kernels, layout, steps, tile_sizes, tiles, vectors)
+SOURCES = (code, gemm, kernels, lanes, layout, steps, tile_sizes, tiles, vectors)
 
 
 @compiled(is_part=True)

@@ -18,7 +18,7 @@ from orion_ane.ops.shape import Concat, Reshape, Slice
 from orion_ane.types import DType
 
 AXES = 4  # groups of queries, heads, channels of a head, lanes
-_CHANNELS = (1,)
+_CHANNELS, _SCORES = (1,), (3,)  # what is reduced
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,14 @@ def _attention(end: Node) -> Found | None:
         (new_sum, ReduceSum, new),
     ]
     folds += [(old_top, ReduceMax, old_scores), (new_top, ReduceMax, new_scores)]
-    is_one = q is same_q and top is same_top and all(_arg(x, op) is of for x, op, of in folds)
+    is_one = (
+        q is same_q
+        and top is same_top
+        and all(_arg(x, op) is of and x.op == op(_SCORES) for x, op, of in folds)  # type: ignore[call-arg]  # a Reduction
+    )
     found = Attention(q, k, v, mask, cached_k, cached_v, cached_mask)
     is_whole = NOTHING not in (*vars(found).values(), top)
-    if not is_whole or not is_one or not _fits(found):
+    if not is_whole or not is_one or not _fits(found, end, divisor):
         return None
     products = [(old_product, True, False), (new_product, True, False)]
     products += [(old_mix, False, True), (new_mix, False, True)]
@@ -156,11 +160,11 @@ def _port(cached: Node) -> Node | None:
     return found if is_port else None
 
 
-def _fits(of: Attention) -> bool:
+def _fits(of: Attention, end: Node, divisor: Node) -> bool:
     """Whether the sizes are those of one token's attention in floats."""
     if of.q.type.rank != AXES or of.cached_k.type.rank != AXES:
         return False
-    _, heads, size, lanes = of.q.type.shape
+    groups, heads, size, lanes = of.q.type.shape
     room = of.cached_k.type.shape[-1]
     kept = (1, heads, size, room)
     return (
@@ -168,7 +172,9 @@ def _fits(of: Attention) -> bool:
         and of.k.type.shape == of.v.type.shape == (1, heads, size, 1)
         and of.cached_k.type.shape == of.cached_v.type.shape == kept
         and of.cached_mask.type.shape == (1, 1, 1, room)
-        and of.mask.type.elements == 1
+        and of.mask.type.shape == (1, 1, 1, 1)
+        and divisor.type.shape == (groups, heads, 1, 1)
+        and end.type.shape == of.q.type.shape
         and of.q.type.dtype.is_float
     )
 

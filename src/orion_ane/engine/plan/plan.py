@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from orion_ane.engine.known import Known
-from orion_ane.engine.plan import team
+from orion_ane.engine.plan import natives, team
 from orion_ane.engine.plan.build import Builder
 from orion_ane.engine.plan.codes import KnownCodes
 from orion_ane.engine.plan.fuse import fused, scheduled
@@ -48,6 +48,7 @@ class Code:
         self.rounds = known.rounds
         read = {view.buffer for command in commands for view in command.reads}
         self.read = [name for name, buffer in self.inputs.items() if buffer in read]
+        natives.prepare(command.kind for command in commands)
         self.table = Table(commands, self.bases)
         self.scratch = -(-self.table.scratch // ALIGNMENT) * ALIGNMENT
         self.is_dealt = any(command.units for command in commands)
@@ -99,8 +100,9 @@ class Plan:
             inputs: an array for each input; at each run those that are packed are read where
                 they are, others as they are now.
             outputs: a packed array for each output, no part of which is an input.
-            growing: the inputs that are zeros along their last axis from a place on that each
-                run is told.  Of those that are `turned`, only what is before is read.
+            growing: the inputs that hold nothing along their last axis from a place on that each
+                run is told: zeros, which a mask hides.  Where all caches of an attention are
+                named, only what is before is read.
         """
         return Bound(self, inputs, outputs, growing)
 
@@ -118,7 +120,7 @@ class Bound:
         code = plan.code
         self._plan = plan
         self._arrays, count = list(plan.arrays), len(plan.addresses)
-        self._copies: list[tuple[Array, Array]] = []  # of inputs that grow and lie otherwise
+        self._copies: list[tuple[Array, Array, bool]] = []  # of what lies otherwise, made anew
         # Behind the addresses stands how far each is filled.
         self._bases = np.concatenate([plan.addresses, np.full(count, MANY)])
         self._growing = [count + code.bases["input", name] for name in growing]
@@ -130,8 +132,10 @@ class Bound:
             array, is_turned = inputs[name], code.inputs[name].is_turned
             lines = np.moveaxis(array, -1, 0) if is_turned else array
             held = np.ascontiguousarray(lines)
-            if name in growing and not lines.flags.c_contiguous:
-                self._copies.append((np.moveaxis(held, 0, -1) if is_turned else held, array))
+            grows = name in growing
+            if (is_turned or grows) and not lines.flags.c_contiguous:
+                copy = np.moveaxis(held, 0, -1) if is_turned else held
+                self._copies.append((copy, array, grows))
             self._place(code.bases["input", name], held)
         for name in code.outputs:
             self._place(code.bases["output", name], outputs[name])
@@ -152,8 +156,9 @@ class Bound:
         plan, code = self._plan, self._plan.code
         count = plan.count
         self._bases[self._growing] = filled
-        for copy, array in self._copies:
-            copy[..., :filled] = array[..., :filled]
+        for copy, array, grows in self._copies:
+            end = filled if grows else MANY
+            copy[..., :end] = array[..., :end]
         with plan.threads.running(has_products=False):
             held = _ARENA.at_least(code.arena + count * code.scratch)
             if self._arrays[0] is not held:

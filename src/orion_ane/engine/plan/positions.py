@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 
 from orion_ane.engine.jit import intrinsic
-from orion_ane.engine.macs.vectors import (
+from orion_ane.engine.lanes import (
     HALF,
     I64,
     IS_ASKED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from orion_ane.engine import lanes
 from orion_ane.engine.jit import compiled, native
 from orion_ane.engine.plan import code, kernels, layout, steps, vectors
 from orion_ane.engine.plan.kernels import floats, halves, place_of, rounded, row, table
@@ -15,7 +16,7 @@ SIZE, TOTAL, VIEW, ROUNDS = (int(layout.At[name]) for name in ("SIZE", "TOTAL", 
 A, B, C = (int(layout.At[name]) for name in "ABC")
 IS_HALF, SHAPE, STRIDE = (int(layout.Of[name]) for name in ("IS_HALF", "SHAPE", "STRIDE"))
 
-SOURCES = (code, kernels, layout, steps, vectors)
+SOURCES = (code, kernels, lanes, layout, steps, vectors)
 
 
 @native(COMMAND, sources=SOURCES)

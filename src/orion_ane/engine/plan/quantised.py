@@ -14,8 +14,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from orion_ane.engine import lanes
 from orion_ane.engine.jit import compiled, intrinsic, native
-from orion_ane.engine.macs.vectors import HALF, I16, I32, I64, SINGLE, Vectors, ask_ahead
+from orion_ane.engine.lanes import HALF, I16, I32, I64, SINGLE, Vectors, ask_ahead
 from orion_ane.engine.plan import code, codes, kernels, layout, steps, vectors
 from orion_ane.engine.plan.code import half_of, value_of
 from orion_ane.engine.plan.codes import BLOCK
@@ -32,7 +33,7 @@ _VIEW, _A, _B, _C, _ROUNDS = At.VIEW.value, At.A.value, At.B.value, At.C.value, 
 _SIZE, _TOTAL = At.SIZE.value, At.TOTAL.value
 _BASE, _OFFSET, _IS_HALF = Of.BASE.value, Of.OFFSET.value, Of.IS_HALF.value
 
-SOURCES = (code, codes, kernels, layout, steps, vectors)
+SOURCES = (code, codes, kernels, lanes, layout, steps, vectors)
 
 
 # Thin products

@@ -73,7 +73,7 @@ class Table:
         for view in (*command.reads, *command.writes):
             self._view(view, *_of_rows(view))
         if command.kind is Kind.ATTEND:
-            row[At.D] = self._filled(command.reads[1].buffer)
+            row[At.D], row[At.STEPS] = (self._filled(kept.buffer) for kept in command.reads[1:3])
             self.scratch = max(self.scratch, _scores_bytes(command.total, *command.sizes[:2]))
         if command.kind is Kind.NORM:
             self.scratch = max(self.scratch, 4 * (command.sizes[0] + NORM_ROWS * COLUMNS))

@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 
 from orion_ane.engine.jit import intrinsic
-from orion_ane.engine.macs.vectors import HALF, I32, I64, SINGLE
+from orion_ane.engine.lanes import HALF, I32, I64, SINGLE
 from orion_ane.engine.plan.code import I16
 from orion_ane.engine.plan.tile_sizes import LANES, PANEL, ROWS, VECTORS
 

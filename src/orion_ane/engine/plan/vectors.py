@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 
 from orion_ane.engine.jit import intrinsic
-from orion_ane.engine.macs.vectors import HALF, I64, SINGLE, Vectors, ask_ahead
+from orion_ane.engine.lanes import HALF, I64, SINGLE, Vectors, ask_ahead
 from orion_ane.engine.plan.code import I16, I32
 
 LANES, WAYS = 16, 4
