@@ -120,7 +120,7 @@ def native(
 
 def _made(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """A kernel whose compiling, reading, keeping and waiting for others' is no run's time."""
-    if numba.config.DISABLE_JIT:  # numba then gives the function of Python itself
+    if getattr(numba.config, "DISABLE_JIT"):  # noqa: B009 - set as it is loaded, no type knows it
         raise BackendError(
             "engine",
             "kernels run only as they are compiled",
