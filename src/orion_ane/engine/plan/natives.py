@@ -105,7 +105,10 @@ def prepare(kinds: Iterable[Kind]) -> None:
     Where one fails, or nothing is kept, each kernel is compiled here when it is first asked for.
     """
     with compiling():
-        wanted = [*dict.fromkeys(NATIVES[kind] for kind in kinds), enlist, follow, lead]
+        asked = {*kinds}
+        if Kind.ATTEND in asked:  # who goes on token by token has read a prompt
+            asked |= {Kind.PANELS, Kind.WIDE, Kind.SOFTMAX}
+        wanted = [*(NATIVES[kind] for kind in sorted(asked)), enlist, follow, lead]
         missing = [held.name for held in wanted if not held.load()]
         count = min(len(missing), processors())
         if count < 2 or not kept_code.can_link() or not sys.executable:
