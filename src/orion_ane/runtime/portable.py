@@ -98,8 +98,9 @@ class PortableProgram:
         """A run that reads and writes certain arrays, each packed and of its port's type.
 
         `growing` names inputs that hold nothing along their last axis from a place on: zeros that a
-        mask hides, which are not read; a run that is not told the place reads all of them.  That axis may lie first
-        instead of last, which suits the attention of one token; else it is laid anew at each run.
+        mask hides, which are not read; a run that is not told the place reads all of them.  That
+        axis may lie first instead of last, which suits the attention of one token; else it is laid
+        anew at each run.
 
         None where a run has more to do than that: surfaces that are not what is fed, or ops that
         the engine has no commands for.
