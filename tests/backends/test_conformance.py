@@ -38,7 +38,7 @@ from orion_ane.types import DType, TensorType
 FP16, FP32 = DType.FP16, DType.FP32
 compile_graph = partial(compile_for, target=None)
 
-SUMS = ("conv1x1", "matmul", "reduce_sum", "reduce_mean", "softmax")
+SUMS = ("conv", "conv1x1", "linear", "matmul", "reduce_sum", "reduce_mean", "softmax")
 """Rows whose sums a device may take in another order than the oracle."""
 FP16_ROUNDING = 2.0**-10
 """A sum in another order may round to the neighbouring fp16 value."""

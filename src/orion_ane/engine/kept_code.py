@@ -36,7 +36,7 @@ _log = logging.getLogger("orion_ane")
 
 def find(name: str) -> int | None:
     """The address of a kernel's code, loaded from the disk; None where numba must load it."""
-    if not can_link():
+    if not _can_link():
         return None
     for folder in _folders():
         try:
@@ -54,7 +54,7 @@ def find(name: str) -> int | None:
 
 def keep(name: str, symbol: str, code: bytes) -> None:
     """Keep a kernel's object file, where that can be; `symbol` is the kernel in it."""
-    if not can_link():
+    if not _can_link():
         return
     head = json.dumps({"key": _key(), "name": name, "symbol": symbol}).encode()
     body = len(head).to_bytes(4, "little") + head + code
@@ -142,8 +142,20 @@ def _write(folder: Path, name: str, data: bytes) -> None:
         raise
 
 
-def can_link() -> bool:
-    """Whether code is kept on such a machine."""
+def can_keep() -> bool:
+    """Whether code can be kept here."""
+    return _can_link() and any(map(_is_writable, _folders()))
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(0o775, parents=True, exist_ok=True)
+        return os.access(folder, os.W_OK | os.X_OK) and _is_ours(folder.stat(), folder)
+    except OSError:
+        return False
+
+
+def _can_link() -> bool:
     return sys.platform == "linux" and os.uname().machine == "x86_64"
 
 

@@ -30,7 +30,7 @@ from orion_ane.ops.leaf import Leaf
 from orion_ane.types import DType, TensorType
 
 MADE = [sample for sample in SAMPLES if not isinstance(sample.op, Leaf)]
-SUMS = ("conv1x1", "matmul", "reduce_sum", "reduce_mean", "softmax")
+SUMS = ("conv", "conv1x1", "linear", "matmul", "reduce_sum", "reduce_mean", "softmax")
 
 CURVES = {
     "relu": relu,

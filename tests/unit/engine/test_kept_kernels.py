@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import orion_ane
+from orion_ane.engine.plan import natives
+from orion_ane.engine.plan.layout import Kind
 
 RUN = """
 import logging
@@ -80,3 +82,21 @@ def test_what_is_missing_is_compiled_in_other_processes(tmp_path: Path) -> None:
         [sys.executable, "-c", ASIDE], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stderr.count("compiling loops") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="code is kept on Linux alone")
+def test_where_nothing_can_be_kept_nothing_is_compiled_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(natives, "Popen", started)
+    monkeypatch.setattr(natives.Held, "load", lambda _: False)
+    monkeypatch.setattr(natives, "processors", lambda: 2)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    with pytest.raises(AssertionError):
+        natives.prepare([Kind.ROTATE])
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    natives.prepare([Kind.ROTATE])

@@ -111,7 +111,7 @@ def prepare(kinds: Iterable[Kind]) -> None:
         wanted = [*(NATIVES[kind] for kind in sorted(asked)), enlist, follow, lead]
         missing = [held.name for held in wanted if not held.load()]
         count = min(len(missing), processors())
-        if count < 2 or not kept_code.can_link() or not sys.executable:
+        if count < 2 or not kept_code.can_keep() or not sys.executable:
             return
         tell()
         shares: list[list[str]] = [[] for _ in range(count)]
