@@ -75,8 +75,8 @@ class Session:
             for count in counts
             if count > MAX_LANES
         ]
-        # The least first: of kernels that have to be compiled, its are the most, and so the more
-        # that are compiled at once.
+        # A single token's first: where kernels have to be compiled, it asks for those of a prompt
+        # too, so that all are one batch.
         for lanes, cached in sorted(set(wanted)):
             for layers in programs.slices:
                 programs.loaded(programs.body(layers, lanes, cached, rank=self._worn.rank))
