@@ -19,6 +19,7 @@ from numba.extending import intrinsic as _intrinsic
 
 from orion_ane.engine.compiling import compiling, tell
 from orion_ane.engine.machine_code import function
+from orion_ane.engine.parts import Part
 from orion_ane.errors import BackendError
 
 _log = logging.getLogger("orion_ane")
@@ -49,6 +50,7 @@ def compiled(
         options = _OPTIONS | {"parallel": parallel, "fastmath": set(fastmath)}
         if is_part:  # Python does not call it: a part less to compile
             options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+            options["pipeline_class"] = Part
         kernel = _made(function, options)
         if not is_part:
             _keep(kernel, function, sources)
