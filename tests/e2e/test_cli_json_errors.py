@@ -30,7 +30,7 @@ def ran(capsys, *words):
         (MISS, {"kind": "ConfigError", "where": "no such model", "what": "no such file or folder"}),
         (
             ["generate", "--prompt", "a", "--max-tokens", "-3"],
-            {"kind": "ConfigError", "where": "max tokens", "got": "-3"},
+            {"kind": "ConfigError", "where": "--max-tokens", "got": "-3"},
         ),
         (
             ["check", "no-file.mil"],

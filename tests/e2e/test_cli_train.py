@@ -191,13 +191,13 @@ def test_what_cannot_be_resumed_is_refused(tmp_path, tales, capsys):
     ("words", "message"),
     [
         (["--seq", "65"], "--seq: does not fit the model: got 65, want 1 to the context of 64\n"),
-        (["--steps", "0"], "steps: nothing to train"),
-        (["--lr", "nan"], "lr: no such rate"),
+        (["--steps", "0"], "--steps: nothing to train"),
+        (["--lr", "nan"], "--lr: no such rate"),
         (["--data", "missing.txt"], "missing.txt: cannot be read"),
         (["--target", "m1"], "--target: not with device cpu"),
         (["--seq", "5000", "--data", "missing.txt"], "--seq: does not fit the model"),
-        (["--grad-accum", "0"], "grad_accum: out of range"),
-        (["--warmup", "9"], "warmup: out of range"),
+        (["--grad-accum", "0"], "--grad-accum: out of range"),
+        (["--warmup", "9"], "--warmup: out of range"),
     ],
 )
 def test_bad_use_is_one_message(words, message, tmp_path, tales, capsys):

@@ -20,7 +20,7 @@ from orion_ane.bench.harness import Row, load, machine
 from orion_ane.bench.peers import Peer, find, started
 from orion_ane.bench.shapes import SHAPES, random_checkpoint
 from orion_ane.bench.verdicts import Target, Verdict, judge, markdown, unmeasured
-from orion_ane.cli.common import codes_told, model_options, say, show
+from orion_ane.cli.common import codes_told, model_options, say, show, threads_option
 from orion_ane.engine.threads import processors
 from orion_ane.errors import ConfigError
 from orion_ane.generate.model import Model, Stored
@@ -90,7 +90,7 @@ def bench() -> None:
 
 @bench.command(epilog="Example:\n\n  orion bench kernels --save-baseline before.json")
 @bench_options
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
+@threads_option()
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def kernels(
@@ -173,7 +173,7 @@ def inference(
 
 @bench.command(epilog="Example:\n\n  orion bench training --runs 3 --against torch_eager_fp32")
 @bench_options
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
+@threads_option()
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def training(
@@ -199,7 +199,7 @@ def training(
 
 @bench.command(epilog="Example:\n\n  orion bench targets > table.md")
 @bench_options
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
+@threads_option()
 @click.option(
     "--only",
     type=click.Choice([*SHAPES, "training", "kernels"]),

@@ -22,11 +22,11 @@ from orion_ane.cli.train import train
 
 
 def _tell(command: click.Command) -> None:
-    """Have a command, or all below it, say that JSON was asked for."""
+    """Have a command, or all below it, say that it runs, and whether JSON was asked for."""
 
     def note(context: click.Context, _: click.Parameter, value: bool) -> bool:
         if isinstance(context.obj, Asked):
-            context.obj.json = value
+            context.obj.json, context.obj.context = value, context
         return value
 
     below = command.commands.values() if isinstance(command, click.Group) else ()

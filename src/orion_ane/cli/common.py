@@ -14,7 +14,10 @@ from typing import Any, TypeVar
 
 import click
 
+from orion_ane.engine.threads import processors
 from orion_ane.errors import ConfigError, DataError, LimitError
+from orion_ane.generate.model import Model
+from orion_ane.runtime.backend import described
 from orion_ane.runtime.registry import takes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -26,9 +29,20 @@ class Asked:
 
     Attributes:
         json: results as JSON, so an error too.
+        context: the command that was asked for, and its options; None until one is known.
+        piped: the argument that came by standard input; None where none did.
     """
 
     json: bool = False
+    context: click.Context | None = None
+    piped: str | None = None
+
+    def spelled(self, name: str) -> str:
+        """An argument's name as the command's option, unless there is none or a pipe gave it."""
+        word = f"--{name.replace('_', '-')}"
+        options = () if self.context is None else self.context.command.params
+        is_option = any(word in one.opts for one in options)
+        return word if is_option and name != self.piped else name
 
 
 def model_options(command: Command) -> Command:
@@ -45,6 +59,23 @@ def model_options(command: Command) -> Command:
     return device_options(command, weights)
 
 
+def threads_option() -> Callable[[Command], Command]:
+    """The option of how many threads a run has; more than there are processors is said."""
+
+    def told(_: click.Context, __: click.Parameter, count: int | None) -> int | None:
+        if count is not None and count > (here := processors()):
+            have = f"{counted(here, 'processor')} here: more threads than that make nothing faster"
+            say(f"note: {count} threads, as --threads asks, on {have}")
+        return count
+
+    return click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        callback=told,
+        help="Threads of a run.  [default: all]",
+    )
+
+
 def device_options(command: Command, *others: Callable[[Command], Command]) -> Command:
     """Add the options that choose a model and a device, others between them."""
     options: list[Callable[[Command], Command]] = [
@@ -59,12 +90,11 @@ def device_options(command: Command, *others: Callable[[Command], Command]) -> C
             type=click.Choice(["auto", "ane", "emulator", "cpu"]),
             default="auto",
             show_default=True,
-            help="Where to run; auto says what it chose, which is ane where a probe has passed.",
+            help="Where to run; auto says what it chose: the emulator where --target is given, ane "
+            "where a probe has passed, else cpu.",
         ),
         *others,
-        click.option(
-            "--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]"
-        ),
+        threads_option(),
         click.option(
             "--json",
             "as_json",
@@ -105,6 +135,13 @@ def want_target(target: str | None, device: str) -> None:
     if target is not None and not takes(device, "target"):
         want = "--device emulator or ane"
         raise ConfigError("--target", f"not with device {device}", want=want)
+
+
+def told_auto(model: Model, target: str | None) -> str:
+    """The device that was taken where none was named, and why where a target was."""
+    if target is None:
+        return f"{model.device} (auto)"
+    return f"{described(model.device, model.target, model.numerics)}, which --target asks for"
 
 
 @contextmanager
@@ -193,11 +230,18 @@ def read_stdin(what: str) -> str:
     """All of standard input.
 
     Raises:
-        UsageError: it is a terminal, where nobody has typed anything yet.
+        UsageError: it has nothing, or is a terminal, where nobody has typed anything yet.
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise click.UsageError(f"no {what}: give --{what} TEXT, or pipe it in")
-    return as_unicode(sys.stdin.buffer.read())
+    data = sys.stdin.buffer.read()
+    context = click.get_current_context(silent=True)
+    if context is not None and isinstance(context.obj, Asked):
+        context.obj.piped = what
+    if not data:
+        way = f'give --{what} TEXT, or --{what} "" to start from the model\'s first token'
+        raise click.UsageError(f"the {what} is empty: standard input has nothing; {way}")
+    return as_unicode(data)
 
 
 def as_unicode(data: bytes) -> str:

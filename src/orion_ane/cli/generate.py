@@ -20,6 +20,7 @@ from orion_ane.cli.common import (
     read_stdin,
     say,
     show,
+    told_auto,
     want_target,
 )
 from orion_ane.errors import ConfigError
@@ -29,6 +30,7 @@ from orion_ane.generate.result import Generation, Piece
 from orion_ane.generate.watch import Seen
 from orion_ane.lora.files import another_base, base_of
 from orion_ane.models.registry import DEFAULT, available
+from orion_ane.runtime.backend import described
 from orion_ane.runtime.portable import NumericsName
 
 ENDS = {
@@ -53,7 +55,7 @@ EXAMPLE = """Examples:
     "--prompt",
     metavar="TEXT",
     help="What to continue (empty: from the model's first token); without it, standard "
-    "input, less one newline at its end.",
+    "input, less one newline at its end; nothing there is an error.",
 )
 @click.option("--max-tokens", type=int, default=128, show_default=True, help="The most new tokens.")
 @click.option(
@@ -61,7 +63,11 @@ EXAMPLE = """Examples:
 )
 @click.option("--top-k", type=int, help="Draw from the K likeliest tokens; 0 is off, the default.")
 @click.option(
-    "--top-p", type=float, default=1.0, show_default=True, help="Draw from the likeliest share P."
+    "--top-p",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Draw from the likeliest share P; 0 takes the likeliest.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random draws.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; repeatable.")
@@ -122,7 +128,7 @@ def generate(
         with graceful_interrupt() as interrupted:
             pieces = loaded.stream(text, **options, cancelled=interrupted.is_set)
             if device == "auto":
-                say(f"device: {loaded.device} (auto)")
+                say(f"device: {told_auto(loaded, target)}")
             for note in loaded.notes:
                 say(f"note: {note}")
             result = _follow(pieces, as_json=as_json, shown=shown)
@@ -203,8 +209,9 @@ def _seen(seen: Seen | None) -> dict[str, Any] | None:
 
 def _figures(result: Generation) -> str:
     timings = result.timings
+    where = described(result.device, result.target, result.numerics)
     figures = (
-        f"{len(result.ids)} tokens on {_place(result)}, ended by {ENDS[result.finish_reason]}: "
+        f"{len(result.ids)} tokens on {where}, ended by {ENDS[result.finish_reason]}: "
         f"compile {result.compile_s * 1e3:.0f} ms, prompt {timings.ttft_ms:.0f} ms"
     )
     if timings.decode_tokens:
@@ -217,11 +224,6 @@ def _figures(result: Generation) -> str:
             f"verified in {check.seconds * 1e3:.0f} ms"
         )
     return figures
-
-
-def _place(result: Generation) -> str:
-    """The device, and which it is where it is emulated."""
-    return result.device if result.target is None else f"{result.device} ({result.target})"
 
 
 def _want_made_for(adapter: Path, model: str) -> None:

@@ -15,6 +15,7 @@ from orion_ane.cli.common import (
     model_options,
     say,
     show,
+    told_auto,
     want_target,
 )
 from orion_ane.cli.train import run as run_training
@@ -144,7 +145,7 @@ def evaluate(
             raise ConfigError("--seq", "does not fit the model", got=length, want=want)
         windows = Windows(read_tokens(data, tokenizer, config.vocab), length)
         if device == "auto":
-            say(f"device: {loaded.device} (auto)")
+            say(f"device: {told_auto(loaded, target)}")
         name = loaded.load_adapter(adapter)
         for note in (*another_base(adapter, model, loaded.origin), *loaded.notes):
             say(f"note: {note}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import click
 
+    from orion_ane.cli.common import Asked
     from orion_ane.errors import OrionError
 
 
@@ -57,21 +58,26 @@ def _run(words: list[str]) -> int:
     except OrionError as error:
         if "--debug" in words:
             traceback.print_exc()
-        return _refuse(str(error), _of_ours(error), as_json=asked.json)
+        return _refuse(*_of_ours(error, asked), as_json=asked.json)
     return code if isinstance(code, int) else 0
 
 
-def _of_ours(error: OrionError) -> dict[str, Any]:
-    """One of our errors as a document has it."""
+def _of_ours(error: OrionError, asked: Asked) -> tuple[str, dict[str, Any]]:
+    """One of our errors: the message, and as a document has it.
+
+    What Python calls by an argument's name is the option that was typed: `--max-tokens`.
+    """
     from dataclasses import asdict
 
-    from orion_ane.errors import LimitError
+    from orion_ane.errors import ConfigError, DataError, LimitError
 
+    is_of_use = isinstance(error, ConfigError | DataError)
+    where = asked.spelled(error.where) if is_of_use else error.where
     broken = error.diagnostics if isinstance(error, LimitError) else ()
     got, want = (None if v is None else str(v) for v in (error.got, error.want))
-    return {
+    return where + str(error).removeprefix(error.where), {
         "kind": type(error).__name__,
-        "where": error.where,
+        "where": where,
         "what": error.what,
         "got": got,
         "want": want,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -38,7 +40,8 @@ def rules(*, code: str | None, name: str | None, as_json: bool) -> int:
     if code is not None:
         found = LIMIT_BY_CODE.get(code.upper())
         if found is None:
-            raise ConfigError("rules", "no such limit", got=code, hint="orion rules lists them")
+            hint = f"{_meant(code)}orion rules lists them"
+            raise ConfigError("rules", "no such limit", got=code, hint=hint)
         if found not in rows:
             raise ConfigError("rules", f"{found.code} does not hold on the target", got=name)
         rows = (found,)
@@ -51,6 +54,14 @@ def rules(*, code: str | None, name: str | None, as_json: bool) -> int:
         for row in rows:
             show(f"{row.code}  {row.symptom.value:12}  {row.state.value:8}  {row.title}")
     return 0
+
+
+def _meant(code: str) -> str:
+    """The codes that one is near to: of its number, or spelled alike."""
+    digits = re.fullmatch(r"\D*0*(\d+)", code)
+    near = [one for one in LIMIT_BY_CODE if digits and int(one[3:]) == int(digits[1])]
+    near = near or get_close_matches(code.upper(), LIMIT_BY_CODE, n=3)
+    return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def _holds_for(row: Limit) -> list[str]:

@@ -14,12 +14,12 @@ import numpy as np
 from orion_ane.ane.targets import target as find_target
 from orion_ane.artefacts.atomic import folder_beside, naming
 from orion_ane.artefacts.folder import read_folder
-from orion_ane.cli.common import say, show
+from orion_ane.cli.common import say, show, threads_option, want_target
 from orion_ane.errors import ConfigError, DataError
 from orion_ane.mil.program import Program
 from orion_ane.runtime.backend import numerics_of
 from orion_ane.runtime.registry import backend as make_backend
-from orion_ane.runtime.registry import takes
+from orion_ane.runtime.registry import meant, takes
 from orion_ane.types import Array
 
 EXAMPLE = """Example:
@@ -45,7 +45,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
     type=click.Choice(["auto", "ane", "emulator", "cpu"]),
     default="auto",
     show_default=True,
-    help="Where to run; auto says what it chose, which is ane where a probe has passed.",
+    help="Where to run; auto says what it chose: the emulator where --target is given, ane "
+    "where a probe has passed, else cpu.",
 )
 @click.option(
     "--target",
@@ -57,7 +58,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
     type=click.Choice(["exact", "fp16", "fp32", "bf16"]),
     help="How the device computes.  [default: exact, the target's own; on cpu fp32]",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: all]")
+@threads_option()
 @click.option("--replace", is_flag=True, help="Put the results in the place of older ones.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
@@ -85,15 +86,16 @@ def run(
     options: dict[str, Any] = {"threads": threads}
     if numerics is not None:
         options["numerics"] = numerics
-    if takes(device, "target"):
+    want_target(target, device)
+    device_meant = meant(device, target)
+    if device_meant != "auto" and takes(device_meant, "target"):
         wanted = target or programs.manifest.target
         options["target"] = None if wanted is None else find_target(wanted)
-    elif target is not None:
-        raise ConfigError("--target", f"not with device {device}", want="--device emulator or ane")
     fed = _fed(program, inputs)
     made = make_backend(device, **options)
     if device == "auto":
-        say(f"device: {made.name} (auto)")
+        by = "(auto)" if target is None else f"({target}), which --target asks for"
+        say(f"device: {made.name} {by}")
     loaded = made.compile(program)
     try:
         found = loaded.run(fed)

@@ -83,7 +83,7 @@ class Options:
         return cls(**request)
 
     def __post_init__(self) -> None:
-        _want_whole("max tokens", self.max_tokens, 1)
+        _want_whole("max_tokens", self.max_tokens, 1)
         _want_whole("seed", self.seed, 0)
         if not all(isinstance(text, str) for text in self.stops):
             raise ConfigError("stop", "not a text", got=self.stop, want="a text, or several")

@@ -36,9 +36,9 @@ class Sampling:
             )
         is_count = isinstance(self.top_k, int) and not isinstance(self.top_k, bool)
         if self.top_k is not None and not (is_count and self.top_k >= 0):
-            raise ConfigError("top-k", "out of range", got=self.top_k, want="at least 0")
+            raise ConfigError("top_k", "out of range", got=self.top_k, want="at least 0")
         if not _is_number(self.top_p) or not 0 <= self.top_p <= 1:
-            raise ConfigError("top-p", "out of range", got=self.top_p, want="0 to 1")
+            raise ConfigError("top_p", "out of range", got=self.top_p, want="0 to 1")
 
 
 def _is_number(value: object) -> bool:

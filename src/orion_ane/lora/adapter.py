@@ -124,11 +124,13 @@ def want_known(model: ModelConfig, config: AdapterConfig) -> None:
     if unknown:
         ends = ", ".join(sorted({path.rpartition(".")[2] for path in paths}))
         got = ", ".join(unknown)
-        raise ConfigError("target_modules", "this model has no such linear", got=got, want=ends)
+        raise ConfigError("targets", "this model has no such linear", got=got, want=ends)
 
 
-def selected(modules: Mapping[str, Module], config: AdapterConfig) -> list[str]:
-    """The linears that a config names.
+def selected(
+    modules: Mapping[str, Module], config: AdapterConfig, *, where: str = "targets"
+) -> list[str]:
+    """The linears that a config names; `where` is what an error calls its targets.
 
     Raises:
         ConfigError: none.
@@ -137,7 +139,7 @@ def selected(modules: Mapping[str, Module], config: AdapterConfig) -> list[str]:
     if not found and not config.saved:
         examples = ", ".join(list(modules)[:3])
         raise ConfigError(
-            "target_modules",
+            where,
             "no linear of this model has such a name",
             got=config.targets if isinstance(config.targets, str) else ", ".join(config.targets),
             want=f"ends of names such as {examples}",

@@ -74,7 +74,8 @@ def load_adapter(path: str | Path, model: ModelConfig) -> Adapter:
     tables = _tables(file, whole, model, config, beside=HEAD in pairs)
     if not pairs and not tables:
         raise _nothing_fits(file, [], modules, config.base)
-    named = set(selected(modules, config)) if pairs else set[str]()
+    where = f"{folder / CONFIG}: target_modules"
+    named = set(selected(modules, config, where=where)) if pairs else set[str]()
     _want_all(file, pairs, named, modules, config.base)
     matrices = {}
     for name, sides in pairs.items():

@@ -90,6 +90,11 @@ class Backend(Protocol):
         ...
 
 
+def described(name: str, target: str | None, numerics: str) -> str:
+    """A device and how it computes, for people, as `emulator (m1, exact)`."""
+    return f"{name} ({numerics if target is None else f'{target}, {numerics}'})"
+
+
 def numerics_of(device: Backend) -> str:
     """How a device computes: its own way, which is `exact`, unless it says another."""
     return str(getattr(device, "numerics", "exact"))

@@ -25,8 +25,9 @@ BACKENDS: dict[str, Factory] = {"emulator": Emulator, "cpu": Cpu, "ane": NeuralE
 def backend(name: str, **options: Any) -> Backend:
     """The device called `name`; `auto` takes the best there is, whose own name then tells.
 
-    That is `ane` where a probe has passed on this machine with this version of its system, and as
-    what the probe found it to be; else `cpu`.
+    That is `emulator` where a target is given, which is the device that it emulates; `ane` where a
+    probe has passed on this machine with this version of its system, and as what the probe found
+    it to be; else `cpu`.
 
     Args:
         name: a key of `BACKENDS`, an entry point of the group `orion_ane.backends`, or `auto`.
@@ -37,8 +38,8 @@ def backend(name: str, **options: Any) -> Backend:
         ConfigError: an option that the device does not honour.
     """
     given = {key: value for key, value in options.items() if value is not None or key == "target"}
-    found = name
-    if name == "auto":
+    found = meant(name, options.get("target"))
+    if found == "auto":
         target = probed()
         found = "cpu" if target is None else "ane"
         given |= {} if target is None else {"target": target}
@@ -53,10 +54,18 @@ def backend(name: str, **options: Any) -> Backend:
     raise BackendError(f"device {found}", "not available here", want=want)
 
 
+def meant(device: str, target: object) -> str:
+    """The device that is asked for: a target alone names the emulator, which is it then."""
+    return "emulator" if device == "auto" and target is not None else device
+
+
 def takes(device: str, option: str) -> bool:
-    """Whether one of our own devices has that option; `auto` has what every device may have."""
+    """Whether one of our own devices has that option.
+
+    `auto` has what every device may have, and a target, by which it is the emulator.
+    """
     if device == "auto":
-        return option == "threads"
+        return option in ("threads", "target")
     return device in BACKENDS and option in signature(BACKENDS[device]).parameters
 
 

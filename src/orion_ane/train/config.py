@@ -12,7 +12,7 @@ from orion_ane.errors import ConfigError
 from orion_ane.host.schedule import Shape
 from orion_ane.lora.config import AdapterConfig
 from orion_ane.runtime.portable import NumericsName
-from orion_ane.runtime.registry import takes
+from orion_ane.runtime.registry import meant, takes
 from orion_ane.train.updates import UpdatesName
 
 LONGEST_WAIT_S = 1_000_000
@@ -63,20 +63,20 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.target is not None and not takes(self.device, "target"):
             got = f"not with device {self.device}"
-            raise ConfigError("--target", got, want="--device emulator or ane")
+            raise ConfigError("target", got, want="--device emulator or ane")
         if self.numerics is not None:
-            _want_numerics(self.numerics, self.device, self.updates)
+            _want_numerics(self.numerics, meant(self.device, self.target), self.updates)
         if self.adapter is not None and self.updates not in ("auto", "input"):
             want = "auto or input: an adapter is an input of programs that never change"
-            raise ConfigError("--updates", "not for an adapter", got=self.updates, want=want)
+            raise ConfigError("updates", "not for an adapter", got=self.updates, want=want)
         if self.eval_every < 0:
             want = "0 or more steps"
-            raise ConfigError("--eval-every", "out of range", got=self.eval_every, want=want)
+            raise ConfigError("eval_every", "out of range", got=self.eval_every, want=want)
         if self.eval_every and not files(self.eval_data):
-            raise ConfigError("--eval-every", "without a text", hint="give --eval-data")
+            raise ConfigError("eval_every", "without a text", hint="give --eval-data")
         if not 0 < self.peer_timeout <= LONGEST_WAIT_S:
             want = f"above 0, up to {LONGEST_WAIT_S:,} seconds"
-            raise ConfigError("--peer-timeout", "no time", got=self.peer_timeout, want=want)
+            raise ConfigError("peer_timeout", "no time", got=self.peer_timeout, want=want)
 
 
 def _want_numerics(numerics: NumericsName, device: str, updates: UpdatesName) -> None:
@@ -87,15 +87,15 @@ def _want_numerics(numerics: NumericsName, device: str, updates: UpdatesName) ->
     """
     if not takes(device, "numerics"):
         got = f"not with device {device}"
-        raise ConfigError("--numerics", got, want="--device cpu or emulator")
+        raise ConfigError("numerics", got, want="--device cpu or emulator")
     if device == "cpu" and numerics == "fp16":
         hint = "take --device emulator, whose layers are in fp16"
         raise ConfigError(
-            "--numerics", "not with device cpu", got=numerics, want="fp32 or bf16", hint=hint
+            "numerics", "not with device cpu", got=numerics, want="fp32 or bf16", hint=hint
         )
     if numerics == "bf16" and updates == "input":
         want = "another way: in bf16 are products with stored weights"
-        raise ConfigError("--updates", "not with --numerics bf16", got=updates, want=want)
+        raise ConfigError("updates", "not with --numerics bf16", got=updates, want=want)
 
 
 def files(given: Files) -> tuple[Path, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from orion_ane.errors import BackendError, ConfigError
-from orion_ane.runtime.backend import Backend, numerics_of
+from orion_ane.runtime.backend import Backend, described, numerics_of
 from orion_ane.train.checkpoint import Checkpoints, Run
 from orion_ane.train.data import Batches
 from orion_ane.train.peers import Wish
@@ -63,8 +63,8 @@ def settings_of(recipe: Recipe, batches: Batches, plan: Plan) -> dict[str, Any]:
 
 def device_words(device: Backend) -> str:
     """A device and how it computes, for people: whatever moves a resumed run's last bits."""
-    of = "" if device.target is None else f"{device.target.name}, "
-    return f"{device.name} ({of}{numerics_of(device)})"
+    target = None if device.target is None else device.target.name
+    return described(device.name, target, numerics_of(device))
 
 
 class Loop:

@@ -107,7 +107,7 @@ def _axes(points: Points) -> tuple[list[int], list[float]]:
 
 def _matplotlib() -> Any:
     """matplotlib's figure, without its windows: nothing asks for a display."""
-    return extra("matplotlib.figure", option="--plot", name="plot").Figure
+    return extra("matplotlib.figure", option="plot", name="plot").Figure
 
 
 class Plot:
@@ -119,9 +119,9 @@ class Plot:
 
     def __init__(self, file: Path, *, title: str) -> None:
         if file.suffix.lower() != ".png":
-            raise ConfigError("--plot", "another kind of file", got=file.name, want="NAME.png")
+            raise ConfigError("plot", "another kind of file", got=file.name, want="NAME.png")
         if not file.parent.is_dir():
-            raise ConfigError("--plot", "no such folder", got=file.parent)
+            raise ConfigError("plot", "no such folder", got=file.parent)
         _matplotlib()
         self._file, self._title = file, title
         self._lines: list[Mapping[str, Any]] = []

@@ -74,7 +74,7 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path) -> None:
-        package = extra("tensorboard.summary", option="--tensorboard", name="tensorboard")
+        package = extra("tensorboard.summary", option="tensorboard", name="tensorboard")
         self._writer = package.Writer(str(folder))
 
     def step(self, line: Mapping[str, Any]) -> None:

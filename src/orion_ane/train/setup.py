@@ -23,7 +23,7 @@ from orion_ane.models.weights import Checkpoint, TokenizerSource, load_checkpoin
 from orion_ane.models.weights.export import export, want_exportable, will_miss
 from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.registry import backend as make_backend
-from orion_ane.runtime.registry import takes
+from orion_ane.runtime.registry import meant, takes
 from orion_ane.train.checkpoint import Checkpoints, Saved
 from orion_ane.train.config import TrainConfig, file, files, want_writable
 from orion_ane.train.corpus import read_tokens
@@ -106,8 +106,8 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     plan = Plan(config.grad_accum, config.save_every, config.max_minutes, learns=learns)
     recipe = _recipe(config)
     checkpoints, saved, notes = _checkpoints(config) if peers.is_first else (None, None, [])
-    if config.device == "auto":
-        notes.insert(0, f"device: {made.name} (auto)")
+    if (told := _told(made, config)) is not None:
+        notes.insert(0, told)
     source = _source(config)
     shape, tokenizer = source.config, document_tokenizer_of(source)
     if (out := file(config.export)) is not None:
@@ -116,7 +116,7 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     seq = config.seq if config.seq is not None else min(LONGEST, shape.context)
     if not 1 <= seq <= shape.context:  # before texts are read, which take long
         want = f"1 to the context of {shape.context}"
-        raise ConfigError("--seq", "does not fit the model", got=seq, want=want)
+        raise ConfigError("seq", "does not fit the model", got=seq, want=want)
     windows = Windows(read_tokens(files(config.data), tokenizer, shape.vocab), seq)
     held_out = None
     if eval_data := files(config.eval_data):
@@ -157,6 +157,14 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     return Prepared(loop, held_out, notes, source.tokenizer, frozen)
 
 
+def _told(made: Backend, config: TrainConfig) -> str | None:
+    """Which device it is, where nobody has said so or how it computes shows."""
+    auto = meant(config.device, config.target) == "auto"
+    if made.target is None:
+        return f"device: {made.name} (auto)" if auto else None
+    return f"device: {device_words(made)}" + (", auto" if auto else "")
+
+
 def _learnt(
     config: TrainConfig, source: Checkpoint
 ) -> tuple[Decoder, Mapping[str, Array], Mapping[str, Array]]:
@@ -178,10 +186,10 @@ def _want_room(out: Path, config: TrainConfig, shape: ModelConfig) -> None:
     if config.adapter is None:
         want_exportable(out, shape)
     elif out.suffix == ".bin":
-        raise ConfigError("--export", "not a folder, as an adapter is", got=str(out))
+        raise ConfigError("export", "not a folder, as an adapter is", got=str(out))
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(str(out), "is there already", hint="give another folder")
-    want_writable(out.parent, "--export")
+    want_writable(out.parent, "export")
 
 
 def _source(config: TrainConfig) -> Checkpoint:
@@ -189,14 +197,14 @@ def _source(config: TrainConfig) -> Checkpoint:
     if config.from_scratch is None:
         if config.model is None:
             hint = "give --model to train one further, or --from-scratch"
-            raise ConfigError("--model", "not given", hint=hint)
+            raise ConfigError("model", "not given", hint=hint)
         return load_checkpoint(find(config.model))
     made = from_scratch(config.from_scratch, seed=config.seed)
     if config.model is None:
         return made
     other = load_checkpoint(find(config.model))
     if other.tokenizer is None:
-        raise ConfigError("--model", "has no tokenizer", got=other.origin)
+        raise ConfigError("model", "has no tokenizer", got=other.origin)
     return replace(made, tokenizer=other.tokenizer)
 
 
@@ -211,16 +219,16 @@ def _checkpoints(config: TrainConfig) -> tuple[Checkpoints | None, Saved | None,
     """Where checkpoints go, the one to go on from, and what is to be said of them."""
     folder = file(config.checkpoint_dir)
     if folder is None:
-        for name, value in (("resume", config.resume), ("save-every", config.save_every)):
+        for name, value in (("resume", config.resume), ("save_every", config.save_every)):
             if value:
-                raise ConfigError(f"--{name}", "without a folder", hint="give --checkpoint-dir")
+                raise ConfigError(name, "without a folder", hint="give --checkpoint-dir")
         if config.export is not None:
             note = (
                 "no checkpoints: a run that breaks off cannot be resumed without --checkpoint-dir"
             )
             return None, None, [note]
         return None, None, ["nothing is saved: give --checkpoint-dir to keep what is learnt"]
-    want_writable(folder, "--checkpoint-dir")
+    want_writable(folder, "checkpoint_dir")
     found = Checkpoints(folder)
     if not config.resume:
         if len(found):

@@ -126,14 +126,14 @@ def test_curves_are_those_of_the_lines():
 def test_what_needs_an_extra_says_so_before_anything_runs(asked, module, small, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     config = small(**{asked: "x.png"})
-    with pytest.raises(ConfigError, match=rf"--{asked}: needs the package(.|\n)*\[{asked}\]"):
+    with pytest.raises(ConfigError, match=rf"{asked}: needs the package(.|\n)*\[{asked}\]"):
         orion_ane.Trainer(config).train()
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        {"target": "m1"},
+        {"target": "m1", "device": "cpu"},
         {"eval_every": -1},
         {"eval_every": 2},
         {"peer_timeout": math.nan},
@@ -146,7 +146,7 @@ def test_settings_that_mean_nothing_together_are_refused(bad, small):
 
 @pytest.mark.parametrize("name", ["run.pdf", "none/run.png"])
 def test_a_figure_that_could_not_be_written_is_refused_before_a_step(name, small):
-    with pytest.raises(ConfigError, match="--plot"):
+    with pytest.raises(ConfigError, match="plot"):
         orion_ane.Trainer(small(plot=name)).train()
 
 
@@ -179,10 +179,10 @@ def test_wide_products_in_bf16_learn_the_same_text(small, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"numerics": "fp16"}, "--numerics: not with device cpu: got fp16, want fp32 or bf16"),
+        ({"numerics": "fp16"}, "numerics: not with device cpu: got fp16, want fp32 or bf16"),
         ({"numerics": "exact"}, "numerics: not with device cpu: got exact"),
-        ({"numerics": "bf16", "updates": "input"}, "--updates: not with --numerics bf16"),
-        ({"numerics": "fp32", "device": "auto"}, "--numerics: not with device auto"),
+        ({"numerics": "bf16", "updates": "input"}, "updates: not with --numerics bf16"),
+        ({"numerics": "fp32", "device": "auto"}, "numerics: not with device auto"),
         ({"numerics": "bf16", "device": "emulator"}, "numerics: no such numerics: got bf16"),
     ],
 )
@@ -206,7 +206,7 @@ def test_a_place_that_takes_no_files_is_refused_before_a_step(option, small, tmp
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / "inside"
     lines = []
-    with pytest.raises(ConfigError, match=rf"--{option.replace('_', '-')}: .* takes no files"):
+    with pytest.raises(ConfigError, match=rf"{option}: .* takes no files"):
         orion_ane.Trainer(small(**{option: place})).train(on_step=lines.append)
     assert not lines
 

@@ -1,0 +1,141 @@
+"""What commands call things: options as typed, the device with its numerics, near names."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from toys import toy_llama
+
+import orion_ane
+from orion_ane.cli.main import main
+from orion_ane.engine.threads import processors
+from orion_ane.errors import ConfigError
+from orion_ane.train.config import TrainConfig
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return str(toy_llama(tmp_path_factory.mktemp("llama")))
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "tales.txt").write_text("a cat sat and a dog ran. " * 8)
+    return str(tmp_path / "tales.txt")
+
+
+def ran(capfd, *words):
+    code = main([*words])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("generate", ["--max-tokens", "0"], "--max-tokens: out of range: got 0"),
+        ("generate", ["--top-k", "-1"], "--top-k: out of range: got -1"),
+        ("generate", ["--numerics", "exact", "--device", "cpu"], "--numerics: not with device cpu"),
+        ("generate", ["--device", "emulator", "--weights", "fp32"], "--weights: the emulator comp"),
+        ("train", ["--batch", "0"], "--batch: no rows"),
+        ("train", ["--grad-accum", "0"], "--grad-accum: out of range"),
+        ("train", ["--max-minutes", "-1"], "--max-minutes: no time"),
+        ("train", ["--steps", "0"], "--steps: nothing to train"),
+        ("train", ["--save-every", "2"], "--save-every: without a folder"),
+        ("train", ["--eval-every", "-1"], "--eval-every: out of range"),
+        ("lora train", ["--targets", "foo"], "--targets: no linear of this model has such a name"),
+        ("lora train", ["--targets", "q_proj,foo"], "--targets: this model has no such linear"),
+    ],
+)
+def test_an_error_names_an_option_as_it_was_typed(command, words, said, capfd, llama, text):
+    if command == "generate":
+        asked = ["--prompt", "a", "--json"]
+    else:
+        asked = ["--data", text, "--steps", "1", "--device", "cpu", "--seq", "8", "--json"]
+    code, out, err = ran(capfd, *command.split(), "--model", llama, *asked, *words)
+    assert code == 2
+    assert err.splitlines()[-1 if "\n  hint" not in err else -2].startswith(f"orion: {said}")
+    assert json.loads(out)["error"]["where"] == said.partition(":")[0]
+
+
+def test_python_names_the_argument(llama):
+    with orion_ane.load(llama, device="cpu", threads=1) as model:
+        for name, value in (("max_tokens", 0), ("top_k", -1), ("top_p", 2.0)):
+            with pytest.raises(ConfigError) as refused:
+                model.generate("a", **{name: value})
+            assert refused.value.where == name
+    with pytest.raises(ConfigError) as refused:
+        TrainConfig(data="x", steps=1, eval_every=-1)
+    assert refused.value.where == "eval_every"
+
+
+def test_a_word_that_is_no_option_of_the_command_stays(capfd):
+    code, _, err = ran(capfd, "rules", "nonsense")
+    assert code == 2
+    assert err.startswith("orion: rules: no such limit")
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"), [("ane4", "ANE004"), ("0004", "ANE004"), ("anf132", "ANE132")]
+)
+def test_a_code_that_is_nearly_one_is_told(asked, meant, capfd):
+    code, out, err = ran(capfd, "rules", asked)
+    assert (code, out) == (2, "")
+    assert f"did you mean {meant}" in err
+
+
+def test_more_threads_than_processors_are_taken_and_told(capfd, llama):
+    words = ["generate", "--model", llama, "--prompt", "a", "--max-tokens", "2", "--threads"]
+    many = processors() + 1
+    code, more, err = ran(capfd, *words, str(many))
+    assert code == 0
+    assert f"note: {many} threads, as --threads asks, on {processors()} processor" in err
+    code, one, err = ran(capfd, *words, "1")
+    assert "threads" not in err
+    assert more == one
+
+
+def test_a_pipe_with_nothing_in_it_is_no_prompt(capfd, llama, monkeypatch, tmp_path):
+    (tmp_path / "nothing").write_bytes(b"")
+    with (tmp_path / "nothing").open() as handle:
+        monkeypatch.setattr(sys, "stdin", handle)
+        code, out, err = ran(capfd, "generate", "--model", llama)
+    assert (code, out) == (2, "")
+    assert (
+        'the prompt is empty: standard input has nothing; give --prompt TEXT, or --prompt ""' in err
+    )
+    assert ran(capfd, "generate", "--model", llama, "--prompt", "", "--max-tokens", "1")[0] == 0
+
+
+def test_a_prompt_out_of_a_pipe_is_no_option(capfd, llama, monkeypatch, tmp_path):
+    (tmp_path / "long").write_text("a" * 400)
+    code, _, err = ran(capfd, "generate", "--model", llama, "--prompt", "a" * 400)
+    assert (code, err.startswith("orion: --prompt: longer")) == (2, True)
+    with (tmp_path / "long").open() as handle:
+        monkeypatch.setattr(sys, "stdin", handle)
+        code, _, err = ran(capfd, "generate", "--model", llama)
+    assert (code, err.startswith("orion: prompt: longer")) == (2, True)
+
+
+def test_a_target_alone_asks_for_the_emulator_which_is_said(capfd, llama, text):
+    words = ["--model", llama, "--target", "m1", "--numerics", "fp16"]
+    asked = ["--prompt", "a", "--max-tokens", "2"]
+    code, _, err = ran(capfd, "generate", *words, *asked)
+    assert code == 0
+    assert "device: emulator (m1, fp16), which --target asks for\n" in err
+    assert "tokens on emulator (m1, fp16), ended by" in err
+    found = json.loads(ran(capfd, "generate", *words, *asked, "--json")[1])
+    assert [found[name] for name in ("device", "target", "numerics")] == ["emulator", "m1", "fp16"]
+    train = ["--data", text, "--steps", "1", "--batch", "1", "--seq", "8"]
+    code, _, err = ran(capfd, "train", *words, *train)
+    assert code == 0
+    assert err.startswith("note: device: emulator (m1, fp16)\n")
+    with orion_ane.load(llama, target="m1", threads=1) as model:
+        assert (model.device, model.target, model.numerics) == ("emulator", "m1", "exact")
+
+
+def test_how_a_device_computes_is_in_the_line_of_figures(capfd, llama):
+    _, _, err = ran(capfd, "generate", "--model", llama, "--prompt", "a", "--max-tokens", "1")
+    assert "1 tokens on cpu (fp32), ended by length" in err
