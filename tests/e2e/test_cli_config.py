@@ -49,6 +49,7 @@ def test_a_file_says_what_words_would_and_words_win(written, tmp_path, capsys):
 
 def test_values_are_read_as_if_typed(written, tmp_path, capsys):
     file = Path(written())
+    (tmp_path / "run").mkdir()
     more = f"lr: 5e-4\ncheckpoint-dir: {tmp_path}/run\nresume: yes\nschedule: constant\n"
     file.write_text(file.read_text() + more)
     lines, said = run(capsys, "--config", str(file))

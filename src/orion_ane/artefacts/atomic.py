@@ -65,14 +65,14 @@ def folder_beside(
     Raises:
         ConfigError: something is there.
     """
-    _want_room(path, is_ours, replace=replace)
+    want_room(path, is_ours, replace=replace)
     path.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         made.chmod(0o777 & ~_umask())
         yield made
         _flush_folders(made)
-        _want_room(path, is_ours, replace=replace)
+        want_room(path, is_ours, replace=replace)
         if path.is_dir() and any(path.iterdir()):
             _exchange(made, path)
         else:
@@ -94,7 +94,12 @@ def _exchange(made: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _want_room(path: Path, is_ours: Callable[[Path], bool], *, replace: bool) -> None:
+def want_room(path: Path, is_ours: Callable[[Path], bool], *, replace: bool) -> None:
+    """Refuse a place that `folder_beside` would.
+
+    Raises:
+        ConfigError: something is there.
+    """
     is_real = path.is_dir() and not path.is_symlink()
     may_go = is_real and is_ours(path)
     if is_real and (not any(path.iterdir()) or (may_go and replace)):

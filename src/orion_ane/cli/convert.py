@@ -13,6 +13,7 @@ from orion_ane.cli.common import counted, say, show
 from orion_ane.errors import ConfigError
 from orion_ane.interop.coreml import read_package, write_package
 from orion_ane.mil.program import Program
+from orion_ane.models.registry import find
 from orion_ane.models.weights import load_checkpoint
 from orion_ane.models.weights.export import export
 
@@ -25,40 +26,52 @@ EXAMPLE = """Examples:
 
   orion convert compiled/ model.mlpackage --program main
 
-  orion convert stories15M.bin stories15m/
+  orion convert smollm2-135m smollm2/
 """
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("source", type=click.Path(exists=True, path_type=Path), metavar="SOURCE")
+@click.argument("source", metavar="SOURCE")
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
 @click.option("--program", "name", metavar="NAME", help="Which program, where there are several.")
-@click.option("--replace", is_flag=True, help="Put the result in another folder's place.")
+@click.option("--replace", is_flag=True, help="Put the result in the place of an older one.")
+@click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
-def convert(*, source: Path, out: Path, name: str | None, replace: bool, as_json: bool) -> int:
+def convert(
+    *, source: str, out: Path, name: str | None, replace: bool, download: bool, as_json: bool
+) -> int:
     """Convert a model to another format, or from or to an .mlpackage.
 
-    SOURCE is a model (a Hugging Face folder, a GGUF or a llama2.c file), and OUT a folder for
-    Hugging Face's format, or *.bin for llama2.c's; the numbers are written in fp32.
+    SOURCE is a model (a Hugging Face folder, a GGUF or a llama2.c file, or a name, as --model of
+    other commands takes it), and OUT a folder for Hugging Face's format, or *.bin for llama2.c's;
+    the numbers are written in fp32.
 
     Or SOURCE is an .mlpackage, whose functions become programs in the folder OUT as they are, for
     no device: compile them for one next.  Or it is a MIL text, or a compiled folder, and OUT an
     .mlpackage.  Needs the extra `coreml`.
     """
-    if SUFFIX not in (source.suffix, out.suffix):
-        return _model(source, out, name, replace=replace, as_json=as_json)
-    if source.suffix == out.suffix:
-        got = f"{source.name} to {out.name}"
+    path = Path(source)
+    if SUFFIX not in (path.suffix, out.suffix):
+        if name is not None:
+            raise ConfigError("--program", "not with a model", got=path.name, want=f"an *{SUFFIX}")
+        return _model(find(source, download=download), out, replace=replace, as_json=as_json)
+    if download:
+        raise ConfigError("--download", f"not with an *{SUFFIX}", want="a model by its name")
+    if not path.exists():
+        want = f"an *{SUFFIX}, a MIL text or a compiled folder; orion compile makes one of a model"
+        raise ConfigError(source, "no such file or folder", want=want)
+    if path.suffix == out.suffix:
+        got = f"{path.name} to {out.name}"
         raise ConfigError("convert", "nothing to do", got=got, want=f"one of them *{SUFFIX}")
-    if source.suffix == SUFFIX:
-        package = read_package(source)
+    if path.suffix == SUFFIX:
+        package = read_package(path)
         wanted = [name] if name is not None else list(package.module.functions)
         programs = [(function, package.program(function)) for function in wanted]
         write_folder(out, programs, replace=replace)
         found = [function for function, _ in programs]
     else:
-        chosen, program = _program(source, name)
+        chosen, program = _program(path, name)
         write_package(program, out, replace=replace)
         found = [chosen]
     if as_json:
@@ -67,13 +80,10 @@ def convert(*, source: Path, out: Path, name: str | None, replace: bool, as_json
     return 0
 
 
-def _model(source: Path, out: Path, name: str | None, *, replace: bool, as_json: bool) -> int:
+def _model(source: Path, out: Path, *, replace: bool, as_json: bool) -> int:
     """A model in another format."""
-    for option, value in (("--program", name), ("--replace", replace)):
-        if value:
-            raise ConfigError(option, "not with a model", got=source.name, want=f"an *{SUFFIX}")
     model = load_checkpoint(source)
-    notes = export(out, model.config, model.tensors, model.tokenizer)
+    notes = export(out, model.config, model.tensors, model.tokenizer, replace=replace)
     for note in notes:
         say(f"note: {note}")
     if as_json:

@@ -61,6 +61,7 @@ def lora() -> None:
 @click.option("--weight", type=float, default=1.0, show_default=True, help="Of the adapter.")
 @click.option("--verify", is_flag=True, help="Compare its logits with those of both together.")
 @click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
+@click.option("--replace", is_flag=True, help="Put the folder in an older one's place.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show an error's trace.")
 def fuse(
@@ -71,6 +72,7 @@ def fuse(
     weight: float,
     verify: bool,
     download: bool,
+    replace: bool,
     as_json: bool,
 ) -> int:
     """Write the model with an adapter in its weights, as a Hugging Face folder in fp32.
@@ -84,11 +86,13 @@ def fuse(
         raise ConfigError("--weight", "no such weight", got=weight, want="a finite number")
     checkpoint = load_checkpoint(find(model, download=download))
     found = without_models_head(load_adapter(adapter, checkpoint.config), checkpoint.tensors)
-    want_exportable(out, checkpoint.config)
+    want_exportable(out, checkpoint.config, replace=replace)
+    if out.exists() and out.samefile(checkpoint.origin):
+        raise ConfigError("--out", "is the model itself", got=str(out), hint="give another folder")
     if weight != 1 and found.tables:
         raise ConfigError("--weight", "of tables that come whole", got=weight, want=1)
     config, tensors = merged(scaled(found, weight), checkpoint.tensors)
-    notes = [*found.notes, *export(out, config, tensors, checkpoint.tokenizer)]
+    notes = [*found.notes, *export(out, config, tensors, checkpoint.tokenizer, replace=replace)]
     for note in notes:
         say(f"note: {note}")
     say(f"written to {out}")

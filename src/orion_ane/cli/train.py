@@ -99,6 +99,7 @@ FILE = click.Path(path_type=Path)
 )
 @click.option("--resume", is_flag=True, help="Go on from the newest good checkpoint.")
 @click.option("--export", type=FILE, help="Write the model: a folder, or *.bin for llama2.c.")
+@click.option("--replace", is_flag=True, help="Put the export in the place of an older one.")
 @click.option("--eval-data", multiple=True, type=FILE, help="Held-out text, read at the end.")
 @click.option(
     "--eval-every",

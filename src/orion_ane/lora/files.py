@@ -22,6 +22,7 @@ from orion_ane.models.weights.documents import read_json
 from orion_ane.models.weights.fields import listed
 from orion_ane.models.weights.safetensors import open_safetensors
 from orion_ane.models.weights.tensors import Stored
+from orion_ane.models.weights.written import is_written, mark
 from orion_ane.types import Array
 
 CONFIG = "adapter_config.json"
@@ -108,8 +109,13 @@ def another_base(path: Path, model: str, origin: str) -> list[str]:
     return [f"the adapter's config says that it was made for {base}, and {model} wears it"]
 
 
-def save_adapter(folder: str | Path, adapter: Adapter) -> None:
+def save_adapter(folder: str | Path, adapter: Adapter, *, replace: bool = False) -> None:
     """Write an adapter as PEFT reads it; it is on the disk, whole, when this returns.
+
+    Args:
+        folder: where.
+        adapter: which.
+        replace: whether an adapter that this function wrote there before may go.
 
     Raises:
         ConfigError: something is there already.
@@ -119,9 +125,10 @@ def save_adapter(folder: str | Path, adapter: Adapter) -> None:
     is_conv1d = isinstance(adapter.model, GPT2Config)
     tensors = tensors_of(adapter)
     document = written(adapter.config, is_conv1d=is_conv1d)
-    with folder_beside(Path(folder)) as made:
+    with folder_beside(Path(folder), replace=replace, is_ours=is_written) as made:
         write_file(made / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
         write_file(made / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+        mark(made)
 
 
 def tensors_of(adapter: Adapter) -> dict[str, Array]:

@@ -49,6 +49,7 @@ class TrainConfig:
     save_every: int = 0
     resume: bool = False
     export: File | None = None
+    replace: bool = False
     eval_data: Files = ()
     eval_every: int = 0
     log_file: File | None = None
@@ -69,6 +70,8 @@ class TrainConfig:
         if self.adapter is not None and self.updates not in ("auto", "input"):
             want = "auto or input: an adapter is an input of programs that never change"
             raise ConfigError("updates", "not for an adapter", got=self.updates, want=want)
+        if self.replace and self.export is None:
+            raise ConfigError("replace", "nothing is written", hint="give --export")
         if self.eval_every < 0:
             want = "0 or more steps"
             raise ConfigError("eval_every", "out of range", got=self.eval_every, want=want)

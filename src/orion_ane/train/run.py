@@ -57,8 +57,12 @@ class Result:
         """Over the held-out text at the end, in nats a token; None without one."""
         return self.summary.get("eval_loss")
 
-    def export(self, path: str | Path) -> list[str]:
+    def export(self, path: str | Path, *, replace: bool = False) -> list[str]:
         """Write the model: a folder as Hugging Face has it, or `*.bin` for llama2.c.
+
+        Args:
+            path: the file or folder.
+            replace: whether what was written there before may go; nothing else may.
 
         Returns:
             What people should know, as which tokenizer was not written.
@@ -67,7 +71,7 @@ class Result:
             ConfigError: it cannot be written in that form, or something is there.
         """
         model = self.model
-        return export(Path(path), model.config, model.tensors, model.tokenizer)
+        return export(Path(path), model.config, model.tensors, model.tokenizer, replace=replace)
 
 
 class Trainer:
@@ -162,7 +166,7 @@ class Trainer:
     ) -> Result:
         path = file(self.config.export)
         if path is not None and prepared.loop.trainer.peers.is_first:
-            for note in prepared.export(path):
+            for note in prepared.export(path, replace=self.config.replace):
                 if note not in prepared.notes:  # which were told at the start
                     on_note(note)
         return Result(lines, summary, prepared.model(), path)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
+from orion_ane.artefacts.atomic import want_room
 from orion_ane.errors import ConfigError
 from orion_ane.host.adamw import AdamW
 from orion_ane.host.schedule import Schedule
@@ -19,8 +21,9 @@ from orion_ane.models.config import ModelConfig
 from orion_ane.models.decoder import Decoder
 from orion_ane.models.registry import find
 from orion_ane.models.scratch import from_scratch
-from orion_ane.models.weights import Checkpoint, TokenizerSource, load_checkpoint
+from orion_ane.models.weights import Checkpoint, TokenizerFiles, TokenizerSource, load_checkpoint
 from orion_ane.models.weights.export import export, want_exportable, will_miss
+from orion_ane.models.weights.written import is_written
 from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.runtime.registry import meant, takes
@@ -69,13 +72,14 @@ class Prepared:
             return Checkpoint(config, merged_in, self.tokenizer, "fp32", "training")
         return Checkpoint(config, tensors, self.tokenizer, "fp32", "training")
 
-    def export(self, path: Path) -> list[str]:
+    def export(self, path: Path, *, replace: bool = False) -> list[str]:
         """Write the model as it is now, or its adapter; see `models.weights.export`."""
         trainer = self.loop.trainer
         if isinstance(trainer.decoder, Adapted):
-            save_adapter(path, trainer.decoder.learnt(trainer.state.masters))
+            save_adapter(path, trainer.decoder.learnt(trainer.state.masters), replace=replace)
             return []
-        return export(path, trainer.decoder.config, trainer.state.masters, self.tokenizer)
+        config, tensors = trainer.decoder.config, trainer.state.masters
+        return export(path, config, tensors, self.tokenizer, replace=replace)
 
     def evaluation(self) -> Score | None:
         """The loss over the held-out text, as the model is now."""
@@ -113,6 +117,8 @@ def prepare(config: TrainConfig, peers: Peers) -> Prepared:
     if (out := file(config.export)) is not None:
         _want_room(out, config, shape)
         notes += will_miss(out, source.tokenizer)
+    if config.from_scratch is not None and config.model is None:
+        notes += _told_tokenizer(source)
     seq = config.seq if config.seq is not None else min(LONGEST, shape.context)
     if not 1 <= seq <= shape.context:  # before texts are read, which take long
         want = f"1 to the context of {shape.context}"
@@ -184,11 +190,11 @@ def _want_room(out: Path, config: TrainConfig, shape: ModelConfig) -> None:
         ConfigError: it cannot.
     """
     if config.adapter is None:
-        want_exportable(out, shape)
+        want_exportable(out, shape, replace=config.replace)
     elif out.suffix == ".bin":
         raise ConfigError("export", "not a folder, as an adapter is", got=str(out))
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(str(out), "is there already", hint="give another folder")
+    else:
+        want_room(out, is_written, replace=config.replace)
     want_writable(out.parent, "export")
 
 
@@ -206,6 +212,15 @@ def _source(config: TrainConfig) -> Checkpoint:
     if other.tokenizer is None:
         raise ConfigError("model", "has no tokenizer", got=other.origin)
     return replace(made, tokenizer=other.tokenizer)
+
+
+def _told_tokenizer(source: Checkpoint) -> list[str]:
+    """Which tokenizer a new model has, where nobody named one."""
+    if not isinstance(source.tokenizer, TokenizerFiles):
+        return []
+    files = source.tokenizer.files
+    where = next(iter(files.values())).parent
+    return [f"tokenizer: {', '.join(files)} in {where}; --model names another model's"]
 
 
 def _recipe(config: TrainConfig) -> Recipe:
@@ -228,6 +243,12 @@ def _checkpoints(config: TrainConfig) -> tuple[Checkpoints | None, Saved | None,
             )
             return None, None, [note]
         return None, None, ["nothing is saved: give --checkpoint-dir to keep what is learnt"]
+    if config.resume and not folder.exists():
+        beside = [one.name for one in folder.parent.glob("*") if one.is_dir()]
+        near = get_close_matches(folder.name, beside, n=1)
+        meant = f"did you mean {folder.parent / near[0]}? " if near else ""
+        hint = f"{meant}a run that begins is without --resume"
+        raise ConfigError("checkpoint_dir", "no such folder to resume", got=folder, hint=hint)
     want_writable(folder, "checkpoint_dir")
     found = Checkpoints(folder)
     if not config.resume:

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from orion_ane.artefacts.atomic import flush_folder, folder_beside, write_file
-from orion_ane.errors import ConfigError
+from orion_ane.artefacts.atomic import flush_folder, folder_beside, want_room, write_file
+from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.host.rope import Rope
 from orion_ane.host.rope import tables as rope_tables
 from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
 from orion_ane.models.weights.checkpoint import TokenizerFiles, TokenizerSource
 from orion_ane.models.weights.hf import HEAD, WEIGHTS, hf_entries
-from orion_ane.models.weights.llama2c import FIELDS, HEADER, ORDER, layout
+from orion_ane.models.weights.llama2c import FIELDS, HEADER, ORDER, layout, load_llama2c
 from orion_ane.models.weights.tensors import as_is, to_interleaved
+from orion_ane.models.weights.written import is_written, mark
 from orion_ane.types import Array
 
 LLAMA2C = ".bin"
@@ -32,16 +33,19 @@ def export(
     config: ModelConfig,
     tensors: Mapping[str, Array],
     tokenizer: TokenizerSource | None = None,
+    *,
+    replace: bool = False,
 ) -> list[str]:
     """Write a model in fp32: `*.bin` is a llama2.c file, any other path a Hugging Face folder.
 
     It is on the disk, whole, when this returns.  Files of a tokenizer are copied as they are.
 
     Args:
-        path: must not be there.
+        path: the file or folder.
         config: the model.
         tensors: its canonical tensors.
         tokenizer: where its tokenizer comes from.
+        replace: whether what this function wrote there before may go, or a llama2.c file.
 
     Returns:
         What a reader will miss, for people; nothing as a rule.
@@ -49,12 +53,12 @@ def export(
     Raises:
         ConfigError: something is there already, or the format cannot say what the model is.
     """
-    want_exportable(path, config)
+    want_exportable(path, config, replace=replace)
     if isinstance(config, LlamaConfig) and path.suffix == LLAMA2C:
         return _llama2c(path, config, tensors, tokenizer)
     document = to_hf(config)
     files = tokenizer.files if isinstance(tokenizer, TokenizerFiles) else {}
-    with folder_beside(path) as made:
+    with folder_beside(path, replace=replace, is_ours=is_written) as made:
         _write_json(made / "config.json", document)
         ends = {name: document[name] for name in ("bos_token_id", "eos_token_id")}
         if any(end is not None for end in ends.values()):
@@ -63,10 +67,11 @@ def export(
         _flush(made / WEIGHTS)
         for name, file in _with_template(files).items():
             write_file(made / name, file.read_bytes())
+        mark(made)
     return _missed(tokenizer)
 
 
-def want_exportable(path: Path, config: ModelConfig) -> None:
+def want_exportable(path: Path, config: ModelConfig, *, replace: bool = False) -> None:
     """Refuse what `export` would, before there is anything to write.
 
     Raises:
@@ -74,12 +79,24 @@ def want_exportable(path: Path, config: ModelConfig) -> None:
     """
     if path.suffix == LLAMA2C:
         _want_llama2c(str(path), config)
-        if path.exists():
-            raise ConfigError(str(path), "is there already", hint="give another name")
+        _want_room(path, replace=replace)
         return
     to_hf(config)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError(str(path), "is there already", hint="give another folder")
+    want_room(path, is_written, replace=replace)
+
+
+def _want_room(path: Path, *, replace: bool) -> None:
+    """Refuse a place that has something, unless it is such a file and may go."""
+    if not path.exists() and not path.is_symlink():
+        return
+    try:
+        may_go = path.is_file() and load_llama2c(path) is not None
+    except CheckpointError:
+        may_go = False
+    if may_go and replace:
+        return
+    way = ", or --replace (in Python replace=True)" if may_go else ""
+    raise ConfigError(str(path), "is there already", hint=f"give another name{way}")
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
@@ -188,7 +205,7 @@ def _llama2c(
     half.unlink(missing_ok=True)  # what a killed process left
     try:
         write_file(half, _llama2c_bytes(config, tensors))
-        half.rename(path)
+        half.replace(path)
     finally:
         half.unlink(missing_ok=True)
     flush_folder(path.parent)
