@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]  # it does, untyped
@@ -11,9 +12,14 @@ from orion_ane.engine import lanes
 from orion_ane.engine.jit import Native, compiled, native
 from orion_ane.engine.macs import kernels, vectors
 from orion_ane.engine.plan import code, layout, team
-from orion_ane.engine.plan import kernels as plan_kernels
-from orion_ane.engine.plan.code import bytes_at, doubles_at, fetch_add, floats_at, halves_at
-from orion_ane.engine.plan.kernels import row
+from orion_ane.engine.plan.code import (
+    bytes_at,
+    doubles_at,
+    fetch_add,
+    floats_at,
+    halves_at,
+    longs_at,
+)
 from orion_ane.engine.plan.layout import COMMAND, COMMAND_COLUMNS, At
 from orion_ane.engine.plan.tasks import parts
 from orion_ane.engine.threads import Threads
@@ -22,12 +28,12 @@ from orion_ane.types import Array
 CHUNKS = 64  # of rows, which are dealt out
 WORTH_DEALING = 1 << 16  # products that take longer than it takes to meet
 
-SOURCES = (lanes, vectors, kernels, code, layout, plan_kernels)
+SOURCES = (lanes, vectors, kernels, code, layout)
 _GIVEN = int(At.VIEW)
 
 
 @compiled(is_part=True)
-def _rows(given: Array, y: Array, begin: int, end: int) -> None:
+def _rows(given: Any, y: Array, begin: int, end: int) -> None:
     """Chunks of rows of y.  Given: sizes, whether it is sticky, and addresses; see `thin`."""
     outer, inner, columns, padded, doubles = given[0], given[1], given[2], given[3], given[4]
     w, bound = carray(halves_at(given[6]), (outer, inner)), carray(floats_at(given[7]), (outer, 2))
@@ -46,7 +52,7 @@ def rows_of_halves(
     command: int, _views: int, _steps: int, _bases: int, _memory: int, begin: int, end: int
 ) -> None:
     """Chunks of rows of fp16 bits."""
-    given = row(row(command)[_GIVEN])
+    given = longs_at(longs_at(command)[_GIVEN])
     _rows(given, carray(halves_at(given[14]), (given[0], given[2])), begin, end)
 
 
@@ -55,7 +61,7 @@ def rows_of_sums(
     command: int, _views: int, _steps: int, _bases: int, _memory: int, begin: int, end: int
 ) -> None:
     """Chunks of rows of fp64 sums."""
-    given = row(row(command)[_GIVEN])
+    given = longs_at(longs_at(command)[_GIVEN])
     _rows(given, carray(doubles_at(given[14]), (given[0], given[2])), begin, end)
 
 

@@ -22,6 +22,11 @@ _PAUSE = {"x86_64": "llvm.x86.sse2.pause", "amd64": "llvm.x86.sse2.pause"}
 _YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
 
+def pointer_at(b: Any, address: Any, of: ir.Type) -> Any:
+    """An address as a pointer; fp16 is pointed at by its bits."""
+    return b.inttoptr(address, (I16 if of == HALF else of).as_pointer())
+
+
 def _convert(argument: types.Type, result: types.Type, write: Any) -> Any:
     @intrinsic
     def convert(_context: Any, _value: Any) -> Any:

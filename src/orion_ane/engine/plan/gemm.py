@@ -11,8 +11,6 @@ import numpy as np
 
 from orion_ane.engine.jit import compiled
 from orion_ane.engine.plan import kernels
-from orion_ane.engine.plan.code import value_of
-from orion_ane.engine.plan.kernels import floats, halves
 from orion_ane.engine.plan.layout import DEPTH
 from orion_ane.engine.plan.tile_sizes import LANES, PANEL, ROWS, STRIP_BYTES, STRIPS
 from orion_ane.engine.plan.tiles import (
@@ -32,18 +30,9 @@ def _one_by_one(
 ) -> None:
     """`width` numbers for each of `depth` steps of k."""
     down, across = steps
-    reach = (depth - 1) * down + (width - 1) * across + 1
-    target = floats(to, (depth - 1) * pitch + width)
-    if is_half:
-        source = halves(x, reach)
-        for k in range(depth):
-            for j in range(width):
-                target[k * pitch + j] = value_of(source[k * down + j * across])
-    else:
-        wide = floats(x, reach)
-        for k in range(depth):
-            for j in range(width):
-                target[k * pitch + j] = wide[k * down + j * across]
+    size = 4 - 2 * is_half
+    for k in range(depth):
+        kernels.copy(x + size * k * down, is_half, across, to + 4 * k * pitch, width)
 
 
 @compiled(is_part=True)
@@ -57,7 +46,7 @@ def _lay(
     down, across = steps
     size = 4 - 2 * is_half
     if width < pitch:
-        kernels.fill(floats(to, depth * pitch), np.float32(0))
+        kernels.fill(to, 0.0, depth * pitch)
     columns: Any = np.int64(0)
     rows: Any = np.int64(0)
     if across == 1:  # k by k, all but the last few columns
@@ -104,11 +93,11 @@ def _tile(
         return
     multiply_tile(strip, panel, room, depth, PANEL, keeps)
     for r in range(rows):
-        source, to = floats(room + 4 * r * PANEL, columns), floats(out + 4 * r * pitch, columns)
+        source, to = room + 4 * r * PANEL, out + 4 * r * pitch
         if adds:
-            kernels.add_to(to, source)
+            kernels.add_to(to, source, columns)
         else:
-            kernels.copy(source, 1, to)
+            kernels.move(to, source, columns)
 
 
 @compiled(is_part=True)

@@ -8,15 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from orion_ane.engine import lanes
-from orion_ane.engine.jit import compiled, native
+from orion_ane.engine.jit import compiled, intrinsic, native
+from orion_ane.engine.lanes import SINGLE, Vectors, over
 from orion_ane.engine.plan import code, kernels, layout, steps, vectors
-from orion_ane.engine.plan.code import from_bits, quotient
-from orion_ane.engine.plan.kernels import floats, place_of, rounded, row, settle, table
-from orion_ane.engine.plan.layout import COLUMNS, COMMAND, VIEW_COLUMNS
+from orion_ane.engine.plan.code import floats_at, from_bits, longs_at, pointer_at, quotient
+from orion_ane.engine.plan.kernels import place_of, rounded, rounded_if, settle, view_of
+from orion_ane.engine.plan.layout import COLUMNS, COMMAND
+from orion_ane.engine.plan.steps import larger
 from orion_ane.engine.plan.vectors import largest_of, sum_of
-from orion_ane.types import Array
 
 # Plain numbers: numba compiles them in.
 SIZE, TOTAL, VIEW, ROUNDS = (int(layout.At[name]) for name in ("SIZE", "TOTAL", "VIEW", "ROUNDS"))
@@ -26,6 +28,34 @@ IS_HALF = int(layout.Of.IS_HALF)
 SOURCES = (code, kernels, lanes, layout, steps, vectors)
 
 
+Given = tuple[Any, Any, Any, Any]  # 1 if centred and 2 if scaled, the floor, the root and eps
+
+
+def _made(write: Any) -> Any:
+    """A loop over z [n] of what is there, x [n], and whether to round."""
+
+    @intrinsic
+    def loop(_context: Any, _z: Any, _x: Any, _n: Any, _rounds: Any) -> Any:
+        def code(context: Any, b: Any, _s: Any, args: Any) -> Any:
+            z, x = (pointer_at(b, at, SINGLE) for at in args[:2])
+
+            def some(v: Vectors, k: Any) -> None:
+                v.store(write(v, v.load(z, k), v.load(x, k), args[3]), z, k)
+
+            over(b, args[2], some)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), code
+
+    return loop
+
+
+_squares = _made(lambda v, _z, x, rounds: rounded_if(v.b, v.b.fmul(x, x), rounds))
+_sizes = _made(lambda v, _z, x, _rounds: v.size(x))
+_add_squares = _made(lambda v, z, x, r: v.b.fadd(z, rounded_if(v.b, v.b.fmul(x, x), r)))
+_raise_sizes = _made(lambda v, z, x, _rounds: larger(v.b, v.size(x), z))
+
+
 @compiled(is_part=True)
 def _larger(a: Any, b: Any) -> Any:
     """NaN where either is."""
@@ -33,25 +63,7 @@ def _larger(a: Any, b: Any) -> Any:
 
 
 @compiled(is_part=True)
-def _sizes(x: Array, z: Array) -> None:
-    for i in range(z.shape[0]):
-        z[i] = abs(x[i])
-
-
-@compiled(is_part=True)
-def _squares(x: Array, z: Array) -> None:
-    for i in range(z.shape[0]):
-        z[i] = x[i] * x[i]
-
-
-@compiled(is_part=True)
-def _multiply(z: Array, x: Any) -> None:
-    for i in range(z.shape[0]):
-        z[i] *= x
-
-
-@compiled(is_part=True)
-def _factor(mean: Any, small: Any, given: tuple[Any, Any, Any, Any], rounds: int) -> Any:
+def _factor(mean: Any, small: Any, given: Given, rounds: int) -> Any:
     """One over the root of the mean of squares, and of what is added to it."""
     if given[0] & 2:
         mean = rounded(mean + rounded(small * small, rounds), rounds)
@@ -59,125 +71,90 @@ def _factor(mean: Any, small: Any, given: tuple[Any, Any, Any, Any], rounds: int
 
 
 @compiled(is_part=True)
-def _row(y: int, rows: int, other: int, given: tuple[Any, Any, Any, Any], rounds: int) -> None:
-    """A row at y, in place; `other` is room for as many numbers."""
-    z, scratch, count, small = floats(y, rows), floats(other, rows), np.float32(rows), np.float32(0)
+def _row(z: int, rows: int, other: int, given: Given, rounds: int) -> None:
+    """A row at z, in place; `other` is room for as many numbers."""
+    count, small = np.float32(rows), np.float32(0)
     if given[0] & 1:
-        kernels.add_number(z, -rounded(quotient(sum_of(y, rows), count), rounds))
-        settle(z, rounds)
+        kernels.add_number(z, -rounded(quotient(sum_of(z, rows), count), rounds), rows)
+        settle(z, rows, rounds)
     if given[0] & 2:
-        _sizes(z, scratch)
+        _sizes(other, z, rows, 0)
         top = _larger(largest_of(other, rows), given[1])
         small = rounded(quotient(given[2], top), rounds)
-        kernels.divide_by(z, top)
-        settle(z, rounds)
-    _squares(z, scratch)
-    settle(scratch, rounds)
+        kernels.divide_by(z, top, rows)
+        settle(z, rows, rounds)
+    _squares(other, z, rows, rounds)
     mean = rounded(quotient(sum_of(other, rows), count), rounds)
-    _multiply(z, _factor(mean, small, given, rounds))
-    settle(z, rounds)
+    kernels.multiply_by(z, _factor(mean, small, given, rounds), rows)
+    settle(z, rows, rounds)
 
 
 @compiled(is_part=True)
-def _add_squares(z: Array, x: Array, rounds: int) -> None:
-    for i in range(z.shape[0]):
-        z[i] += rounded(x[i] * x[i], rounds)
-
-
-@compiled(is_part=True)
-def _raise_sizes(z: Array, x: Array) -> None:
-    for i in range(z.shape[0]):
-        z[i] = _larger(abs(x[i]), z[i])
-
-
-@compiled(is_part=True)
-def _subtract(z: Array, x: Array) -> None:
-    for i in range(z.shape[0]):
-        z[i] -= x[i]
-
-
-@compiled(is_part=True)
-def _divide(z: Array, x: Array) -> None:
-    for i in range(z.shape[0]):
-        z[i] = quotient(z[i], x[i])
-
-
-@compiled(is_part=True)
-def _scale(z: Array, x: Array) -> None:
-    for i in range(z.shape[0]):
-        z[i] *= x[i]
-
-
-@compiled(is_part=True)
-def _columns(
-    y: int,
-    sizes: tuple[int, int, int],
-    other: int,
-    given: tuple[Any, Any, Any, Any],
-    rounds: int,
-) -> None:
+def _columns(y: int, sizes: tuple[int, int, int], other: int, given: Given, rounds: int) -> None:
     """Some columns of rows from y on, in place; `other` is room for NORM_ROWS times as many."""
     rows, inner, width = sizes
-    count, step = np.float32(rows), 4 * inner
-    sums, tops = floats(other, width), floats(other + 4 * COLUMNS, width)
+    count, step, tops = np.float32(rows), 4 * inner, other + 4 * COLUMNS
+    end = y + step * rows
     if given[0] & 1:
-        kernels.copy(floats(y, width), 1, sums)
-        for r in range(1, rows):
-            kernels.add_to(sums, floats(y + step * r, width))
-        kernels.divide_by(sums, count)
-        settle(sums, rounds)
-        for r in range(rows):
-            _subtract(floats(y + step * r, width), sums)
-            settle(floats(y + step * r, width), rounds)
+        kernels.move(other, y, width)
+        for z in range(y + step, end, step):
+            kernels.add_to(other, z, width)
+        kernels.divide_by(other, count, width)
+        settle(other, width, rounds)
+        for z in range(y, end, step):
+            kernels.subtract_from(z, other, width)
+            settle(z, width, rounds)
     if given[0] & 2:
-        kernels.fill(tops, np.float32(0))
-        for r in range(rows):
-            _raise_sizes(tops, floats(y + step * r, width))
+        kernels.fill(tops, 0.0, width)
+        for z in range(y, end, step):
+            _raise_sizes(tops, z, width, 0)
         for i in range(width):
-            tops[i] = _larger(tops[i], given[1])
-        for r in range(rows):
-            _divide(floats(y + step * r, width), tops)
-            settle(floats(y + step * r, width), rounds)
-    kernels.fill(sums, np.float32(0))
-    for r in range(rows):
-        _add_squares(sums, floats(y + step * r, width), rounds)
+            floats_at(tops)[i] = _larger(floats_at(tops)[i], given[1])
+        for z in range(y, end, step):
+            kernels.divide_all(z, tops, width)
+            settle(z, width, rounds)
+    kernels.fill(other, 0.0, width)
+    for z in range(y, end, step):
+        _add_squares(other, z, width, rounds)
+    sums = floats_at(other)
     for i in range(width):
-        small = rounded(quotient(given[2], tops[i]), rounds) if given[0] & 2 else np.float32(0)
+        small = np.float32(0)
+        if given[0] & 2:
+            small = rounded(quotient(given[2], floats_at(tops)[i]), rounds)
         sums[i] = _factor(rounded(quotient(sums[i], count), rounds), small, given, rounds)
-    for r in range(rows):
-        _scale(floats(y + step * r, width), sums)
-        settle(floats(y + step * r, width), rounds)
+    for z in range(y, end, step):
+        kernels.multiply_all(z, other, width)
+        settle(z, width, rounds)
 
 
 @native(COMMAND, sources=SOURCES)
 def norm(
-    command: int, views_at: int, _steps: int, bases_at: int, registers: int, begin: int, end: int
+    command: int, views: int, _steps: int, bases: int, registers: int, begin: int, end: int
 ) -> None:
     """y of x [outer, A, B] along A; a job is a row, or COLUMNS columns.
 
     The views: x, the floor and the root of a norm that is scaled.  C: 1 where it is centred, and 2
     where it is scaled; D: the bits of eps in fp64.
     """
-    c, views, bases = row(command), table(views_at, VIEW_COLUMNS), row(bases_at)
+    c = longs_at(command)
     at, rows, inner, rounds = c[VIEW], c[A], c[B], c[ROUNDS]
     x, y = place_of(views, bases, at), place_of(views, bases, at + 3)
-    numbers = floats(registers, 2)
+    numbers, room = floats_at(registers), registers + 4 * COLUMNS
     for i in range(2):
-        kernels.read(
-            place_of(views, bases, at + 1 + i), views[at + 1 + i, IS_HALF], numbers[i : i + 1]
-        )
+        number = at + 1 + i
+        is_half = view_of(views, number)[IS_HALF]
+        kernels.copy(place_of(views, bases, number), is_half, 1, registers + 4 * i, 1)
     given = (c[C], numbers[0], numbers[1], np.float32(from_bits(c[D])))
     blocks = (inner + COLUMNS - 1) // COLUMNS
     for job in range(begin * c[SIZE], min(end * c[SIZE], c[TOTAL])):
         outer, first = job // blocks, job % blocks * COLUMNS
         width = min(COLUMNS, inner - first)
         start = 4 * (outer * rows * inner + first)
-        for r in range(rows if inner > 1 else 1):
-            n = width if inner > 1 else rows
-            kernels.copy(
-                floats(x + start + 4 * inner * r, n), 1, floats(y + start + 4 * inner * r, n)
-            )
         if inner == 1:
-            _row(y + start, rows, registers + 4 * COLUMNS, given, rounds)
-        else:
-            _columns(y + start, (rows, inner, width), registers + 4 * COLUMNS, given, rounds)
+            kernels.move(y + start, x + start, rows)
+            _row(y + start, rows, room, given, rounds)
+            continue
+        for r in range(rows):
+            line = start + 4 * inner * r
+            kernels.move(y + line, x + line, width)
+        _columns(y + start, (rows, inner, width), room, given, rounds)

@@ -9,9 +9,9 @@ import numpy as np
 from orion_ane.engine import lanes
 from orion_ane.engine.jit import compiled, native
 from orion_ane.engine.plan import code, gemm, kernels, layout, steps, tile_sizes, tiles, vectors
-from orion_ane.engine.plan.kernels import floats, place_of, row, table
-from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS
-from orion_ane.types import Array
+from orion_ane.engine.plan.code import longs_at
+from orion_ane.engine.plan.kernels import place_of, view_of
+from orion_ane.engine.plan.layout import COMMAND
 
 # Plain numbers: numba compiles them in.
 SIZE, TOTAL, VIEW, ROUNDS = (int(layout.At[name]) for name in ("SIZE", "TOTAL", "VIEW", "ROUNDS"))
@@ -22,7 +22,7 @@ SOURCES = (code, gemm, kernels, lanes, layout, steps, tile_sizes, tiles, vectors
 
 
 @compiled(is_part=True)
-def _offset(view: Array, batch: Any) -> Any:
+def _offset(view: Any, batch: Any) -> Any:
     """How far from its first the matrix of a batch lies, in elements."""
     at = np.int64(0)
     for axis in range(2, -1, -1):
@@ -33,12 +33,12 @@ def _offset(view: Array, batch: Any) -> Any:
 
 @native(COMMAND, sources=SOURCES)
 def lay_panels(
-    command: int, views_at: int, _steps: int, bases_at: int, _registers: int, begin: int, end: int
+    command: int, views: int, _steps: int, bases: int, _registers: int, begin: int, end: int
 ) -> None:
     """x [.., A, B] as panels [.., panel, A, columns]; a job is a panel."""
-    c, views, bases = row(command), table(views_at, VIEW_COLUMNS), row(bases_at)
+    c = longs_at(command)
     x, to = place_of(views, bases, c[VIEW]), place_of(views, bases, c[VIEW] + 1)
-    view, depth, columns = views[c[VIEW]], c[A], c[B]
+    view, depth, columns = view_of(views, c[VIEW]), c[A], c[B]
     size, count = 4 - 2 * view[IS_HALF], gemm.panels_of(columns)
     steps = view[STRIDE + 3], view[STRIDE + 4]
     for job in range(begin * c[SIZE], min(end * c[SIZE], c[TOTAL])):
@@ -51,12 +51,13 @@ def lay_panels(
 
 @native(COMMAND, sources=SOURCES)
 def multiply(
-    command: int, views_at: int, _steps: int, bases_at: int, registers: int, begin: int, end: int
+    command: int, views: int, _steps: int, bases: int, registers: int, begin: int, end: int
 ) -> None:
     """z [.., A, B] = x [.., A, C] times panels; a job is a strip of rows."""
-    c, views, bases = row(command), table(views_at, VIEW_COLUMNS), row(bases_at)
+    c = longs_at(command)
     x, panels = place_of(views, bases, c[VIEW]), place_of(views, bases, c[VIEW] + 1)
-    z, view, right = place_of(views, bases, c[VIEW] + 2), views[c[VIEW]], views[c[VIEW] + 1]
+    z = place_of(views, bases, c[VIEW] + 2)
+    view, right = view_of(views, c[VIEW]), view_of(views, c[VIEW] + 1)
     m, n, k = c[A], c[B], c[C]
     adds: Any = np.int64(0)
     size, strips = 4 - 2 * view[IS_HALF], gemm.strips_of(m)
@@ -71,7 +72,6 @@ def multiply(
         gemm.multiply(
             source, view[IS_HALF], steps, laid, out, sizes, n, adds, first, last, registers
         )
-        if c[ROUNDS]:
-            rows = min(m, last * tile_sizes.ROWS) - first * tile_sizes.ROWS
-            kernels.round_halves(floats(out + 4 * first * tile_sizes.ROWS * n, rows * n))
+        rows = min(m, last * tile_sizes.ROWS) - first * tile_sizes.ROWS
+        kernels.settle(out + 4 * first * tile_sizes.ROWS * n, rows * n, c[ROUNDS])
         job += last - first

@@ -24,12 +24,12 @@ from orion_ane.engine.lanes import (
     Vectors,
     fetch_line,
 )
+from orion_ane.engine.plan.code import pointer_at
 from orion_ane.engine.plan.vectors import (
     LANES,
     in_halves,
     multiply_add,
     number_at,
-    pointer_at,
 )
 
 _AT_ONCE = 4  # positions whose keys are multiplied side by side, and vectors of a value

@@ -18,10 +18,10 @@ from orion_ane.engine import lanes
 from orion_ane.engine.jit import compiled, intrinsic, native
 from orion_ane.engine.lanes import HALF, I16, I32, I64, SINGLE, Vectors, ask_ahead
 from orion_ane.engine.plan import code, codes, kernels, layout, steps, vectors
-from orion_ane.engine.plan.code import half_of, value_of
+from orion_ane.engine.plan.code import floats_at, halves_at, longs_at, value_of
 from orion_ane.engine.plan.codes import BLOCK
-from orion_ane.engine.plan.kernels import floats, halves, row, table
-from orion_ane.engine.plan.layout import COMMAND, VIEW_COLUMNS, At, Of
+from orion_ane.engine.plan.kernels import place_of, rounded, view_of
+from orion_ane.engine.plan.layout import COMMAND, At, Of
 from orion_ane.engine.plan.vectors import dot_floats
 
 LARGEST = 32767  # of an activation's code
@@ -31,7 +31,7 @@ I8 = ir.IntType(8)
 _LANES, _WAYS = codes.LANES, 4
 _VIEW, _A, _B, _C, _ROUNDS = At.VIEW.value, At.A.value, At.B.value, At.C.value, At.ROUNDS.value
 _SIZE, _TOTAL = At.SIZE.value, At.TOTAL.value
-_BASE, _OFFSET, _IS_HALF = Of.BASE.value, Of.OFFSET.value, Of.IS_HALF.value
+_IS_HALF = Of.IS_HALF.value
 
 SOURCES = (code, codes, kernels, lanes, layout, steps, vectors)
 
@@ -158,8 +158,8 @@ def _signed(_context: Any, _address: Any) -> Any:
 @compiled(is_part=True)
 def _scale_at(scale: int, is_half: int, index: int) -> Any:
     if is_half:
-        return value_of(halves(scale + 2 * index, 1)[0])
-    return floats(scale + 4 * index, 1)[0]
+        return value_of(halves_at(scale)[index])
+    return floats_at(scale)[index]
 
 
 @compiled(is_part=True)
@@ -168,7 +168,7 @@ def _unpack_row(
 ) -> None:
     """A row of codes as fp32; `first` is the row's first scale."""
     inner, block = sizes
-    row = floats(to, inner)
+    row = floats_at(to)
     for at in range(0, inner, block):
         factor = _scale_at(scale[0], scale[1], first + at // block)
         for k in range(at, at + block):
@@ -179,7 +179,7 @@ def _unpack_row(
 def _prepare(x: int, inner: int, columns: int, codes: int, scales: int, room: int) -> None:
     """The codes and scales of all columns."""
     for s in range(columns):
-        to = floats(scales + 4 * s * room, room)
+        to = floats_at(scales + 4 * s * room)
         for i in range(inner // BLOCK):
             at = s * inner + i * BLOCK
             to[i] = _code_block(x + 4 * at, codes + 2 * at)
@@ -195,22 +195,22 @@ def _factors(
         start = blocks // 8 * 8
     else:
         start = 0
-    z, y = floats(to, blocks), floats(x_scales, blocks)
+    z, y = floats_at(to), floats_at(x_scales)
     for i in range(start, blocks):
         z[i] = _scale_at(scale[0], scale[1], first + i // per) * y[i]
 
 
 @native(COMMAND, sources=SOURCES)
 def rows_of_codes(
-    command: int, views_at: int, _steps: int, bases_at: int, registers: int, begin: int, end: int
+    command: int, views: int, _steps: int, bases: int, registers: int, begin: int, end: int
 ) -> None:
     """y [O, B] = w [O, A] x [B, A]ᵀ, each row of w read once; C codes have one scale."""
-    c, views, bases = row(command), table(views_at, VIEW_COLUMNS), row(bases_at)
+    c = longs_at(command)
     v = c[_VIEW]
-    w = bases[views[v, _BASE]] + views[v, _OFFSET]
-    scale = (bases[views[v + 1, _BASE]] + views[v + 1, _OFFSET], views[v + 1, _IS_HALF])
-    x = bases[views[v + 2, _BASE]] + views[v + 2, _OFFSET]
-    y = bases[views[v + 3, _BASE]] + views[v + 3, _OFFSET]
+    w = place_of(views, bases, v)
+    scale = (place_of(views, bases, v + 1), view_of(views, v + 1)[_IS_HALF])
+    x = place_of(views, bases, v + 2)
+    y = place_of(views, bases, v + 3)
     inner, columns, block = c[_A], c[_B], c[_C]
     scales_a_row = inner // block
     first, last = begin * c[_SIZE], min(end * c[_SIZE], c[_TOTAL])
@@ -225,7 +225,7 @@ def rows_of_codes(
     if is_whole:
         _prepare(x, inner, columns, codes, scales, room)
     for o in range(first, last):
-        z = floats(y + 4 * o * columns, columns)
+        z = floats_at(y + 4 * o * columns)
         at = w + o * inner
         if not is_whole:
             _unpack_row(at, scale, o * scales_a_row, (inner, block), registers)
@@ -239,19 +239,19 @@ def rows_of_codes(
                 mine = scales + 4 * s * room
                 _factors(scale, o * scales_a_row, blocks, block // BLOCK, mine, factors)
                 found = dot_codes(at, factors, codes + 2 * s * inner, blocks)
-            z[s] = value_of(half_of(found)) if c[_ROUNDS] else found
+            z[s] = rounded(found, c[_ROUNDS])
 
 
 @native(COMMAND, sources=SOURCES)
 def unpack_rows(
-    command: int, views_at: int, _steps: int, bases_at: int, _registers: int, begin: int, end: int
+    command: int, views: int, _steps: int, bases: int, _registers: int, begin: int, end: int
 ) -> None:
     """y [O, A] of codes w and their scales, from row B on; C codes have one."""
-    c, views, bases = row(command), table(views_at, VIEW_COLUMNS), row(bases_at)
+    c = longs_at(command)
     v = c[_VIEW]
-    w = bases[views[v, _BASE]] + views[v, _OFFSET]
-    scale = (bases[views[v + 1, _BASE]] + views[v + 1, _OFFSET], views[v + 1, _IS_HALF])
-    y = bases[views[v + 2, _BASE]] + views[v + 2, _OFFSET]
+    w = place_of(views, bases, v)
+    scale = (place_of(views, bases, v + 1), view_of(views, v + 1)[_IS_HALF])
+    y = place_of(views, bases, v + 2)
     inner, block, top = c[_A], c[_C], c[_B]
     for o in range(begin * c[_SIZE], min(end * c[_SIZE], c[_TOTAL])):
         line = top + o

@@ -7,9 +7,16 @@ processor of, delays nobody by more than a task.
 from __future__ import annotations
 
 from orion_ane.engine.jit import compiled, native
-from orion_ane.engine.plan import code, kernels, layout
-from orion_ane.engine.plan.code import call_native, fetch, fetch_add, pause, put, yield_processor
-from orion_ane.engine.plan.kernels import table
+from orion_ane.engine.plan import code, layout
+from orion_ane.engine.plan.code import (
+    call_native,
+    fetch,
+    fetch_add,
+    longs_at,
+    pause,
+    put,
+    yield_processor,
+)
 from orion_ane.engine.plan.layout import (
     ARGUMENTS,
     AWAKE,
@@ -28,7 +35,7 @@ from orion_ane.engine.plan.layout import (
 SPAN, CALL = int(layout.At.SPAN), int(layout.At.CALL)
 FIRST, COUNT, BEGIN, END, NEEDS = map(int, layout.Task)
 
-SOURCES = (code, kernels, layout)
+SOURCES = (code, layout)
 
 _CLOSED = 1 << 40
 _SPINS = 2_000  # pauses before a waiting thread lets others have the processor
@@ -47,21 +54,21 @@ def _waited(spins: int) -> int:
 def _work(shared: int, tasks_at: int, total: int, tables: tuple[int, int, int, int, int]) -> None:
     """Take task after task, each once what it reads from is done."""
     commands_at, views, steps, bases, registers = tables
-    commands, tasks = table(commands_at, COMMAND_COLUMNS), table(tasks_at, TASK_COLUMNS)
     taken = fetch_add(shared + TAKEN, 1)
     while taken < total:
-        task, spins = tasks[taken], 0
+        task, spins = longs_at(tasks_at + 8 * TASK_COLUMNS * taken), 0
         while fetch(shared + DONE) < task[NEEDS]:
             spins = _waited(spins)
         i, last = task[FIRST], task[FIRST] + task[COUNT]
         while i < last:
-            span, begin, end = commands[i, SPAN], task[BEGIN], task[END]
+            command = commands_at + 8 * COMMAND_COLUMNS * i
+            span, begin, end = longs_at(command)[SPAN], task[BEGIN], task[END]
             step = end - begin if span == 1 else 1
             while begin < end:
-                for j in range(i, i + span):
-                    command = commands_at + 8 * COMMAND_COLUMNS * j
-                    call = commands[j, CALL]
-                    call_native(call, command, views, steps, bases, registers, begin, begin + step)
+                for j in range(span):
+                    at = command + 8 * COMMAND_COLUMNS * j
+                    call = longs_at(at)[CALL]
+                    call_native(call, at, views, steps, bases, registers, begin, begin + step)
                 begin += step
             i += span
         fetch_add(shared + DONE, 1)

@@ -14,15 +14,10 @@ from numba.core import cgutils
 
 from orion_ane.engine.jit import intrinsic
 from orion_ane.engine.lanes import HALF, I64, SINGLE, Vectors, ask_ahead
-from orion_ane.engine.plan.code import I16, I32
+from orion_ane.engine.plan.code import I32, pointer_at
 
 LANES, WAYS = 16, 4
 _BLOCK = LANES * WAYS
-
-
-def pointer_at(b: Any, address: Any, of: ir.Type) -> Any:
-    """An address as a pointer; fp16 is pointed at by its bits."""
-    return b.inttoptr(address, (I16 if of == HALF else of).as_pointer())
 
 
 def number_at(b: Any, base: Any, index: Any, of: ir.Type) -> Any:
