@@ -13,6 +13,7 @@ from peft_models import GPT2, LLAMA, adapted, gpt2, llama, saved
 import orion_ane
 from orion_ane.errors import ConfigError
 from orion_ane.lora.adapter import merged
+from orion_ane.lora.config import read_config
 from orion_ane.lora.files import load_adapter, save_adapter
 from orion_ane.models.weights import load_checkpoint
 from orion_ane.models.weights.export import export
@@ -44,6 +45,15 @@ def pair(request, tmp_path_factory):
     model = adapted(base, settings)
     saved(model, tmp_path / "adapter")
     return tmp_path / "base", tmp_path / "adapter", logits_of(model)
+
+
+def test_what_peft_writes_by_default_says_nothing(tmp_path):
+    settings = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
+    peft.LoraConfig(**settings).save_pretrained(tmp_path)
+    document = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert read_config(tmp_path / "adapter_config.json", document)[1] == []
+    (note,) = read_config(tmp_path / "adapter_config.json", {**document, "novel": None})[1]
+    assert note.endswith("not known here: novel")
 
 
 def theirs_again(base, folder):

@@ -194,8 +194,19 @@ def test_a_model_is_known_by_its_folder_file_or_name_of_the_hub(tmp_path):
         ("tale-1", "/x"), ("/m/Tale-1", "/x"), ("t", "/m/Tale-1.Q8_0.gguf"), ("t", hub),
     ):  # fmt: skip
         assert another_base(tmp_path, model, origin) == []
+    assert another_base(tmp_path, "other/Tale-1-GGUF", "/x") == []
     for model in ("tale-12", "tale", "owner/tale-1-chat"):
         assert len(another_base(tmp_path, model, "/Tale-1/x")) == 1
+    assert len(another_base(tmp_path, str(tmp_path), hub.replace("Tale-1", "Tale-2"))) == 1
+
+
+def test_a_file_is_called_as_its_owner_likes(tmp_path):
+    """Its name says nothing of the model in it, so it is no other model than the adapter's."""
+    config = {"base_model_name_or_path": "Owner/Tale-1"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    (tmp_path / "mine.gguf").write_bytes(b"")
+    for model in (tmp_path / "mine.gguf", tmp_path):
+        assert another_base(tmp_path, str(model), str(model)) == []
 
 
 def test_a_target_that_is_no_linear_is_refused_beside_others(tmp_path, rows, capsys):

@@ -28,6 +28,12 @@ SAYS_NOTHING = frozenset({
     "eva_config", "runtime_config", "ensure_weight_tying", "fan_in_fan_out",
 })  # fmt: skip
 """What says nothing about what a loaded adapter computes."""
+EMPTY_BY_DEFAULT = frozenset({
+    "megatron_config", "trainable_token_indices", "corda_config", "lora_ga_config",
+    "velora_config", "monteclora_config", "arrow_config", "kasa_config", "layer_replication",
+    "target_parameters", "alora_invocation_tokens", "use_bdlora",
+})  # fmt: skip
+"""What PEFT writes of other kinds of adapters into every config; empty, it goes without saying."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,8 @@ def made_for(base: str) -> str:
 def read_config(path: Path, document: Mapping[str, object]) -> tuple[AdapterConfig, list[str]]:
     """PEFT's adapter_config.json, and what people should know of it.
 
-    Fields of other kinds of adapters that are at their defaults are passed over with one note.
+    Fields of other kinds of adapters that are empty, as PEFT has them by default, say nothing;
+    empty ones that nobody here knows are passed over with one note.
 
     Raises:
         ConfigError: a field that cannot be honoured, by its name.
@@ -134,10 +141,9 @@ def read_config(path: Path, document: Mapping[str, object]) -> tuple[AdapterConf
     left = [name for name, value in document.items() if not _is_known(name)]
     idle = [name for name in left if not document[name]]
     fields.finish(harmless=idle, hint="such an adapter computes something else than LoRA does here")
-    notes = []
-    if idle:
-        notes.append(f"{path.name}: fields at their defaults, passed over: {', '.join(idle[:100])}")
-    return found, notes
+    if not (strange := [name for name in idle if name not in EMPTY_BY_DEFAULT]):
+        return found, []
+    return found, [f"{path.name}: empty fields, not known here: {', '.join(strange[:100])}"]
 
 
 KNOWN = frozenset({

@@ -95,16 +95,21 @@ def base_of(path: Path) -> str:
 def another_base(path: Path, model: str, origin: str) -> list[str]:
     """A note where an adapter's config names another model than the one that wears it.
 
+    A file or a folder is called as its owner likes, so only a name of the hub, or one that this
+    package gives, tells of another model.  Sizes were compared when the adapter was read.
+
     Args:
         path: the adapter's folder.
         model: what the user calls the model.
         origin: where it lies, in whose path a name of the hub may stand.
     """
     base = base_of(path)
-    hub = (p.rpartition("--")[2] for p in PurePath(origin).parts if p.startswith("models--"))
+    hub = [p.rpartition("--")[2] for p in PurePath(origin).parts if p.startswith("models--")]
+    if not base or (not hub and Path(model).expanduser().exists()):
+        return []
     names = [name.casefold() for name in (PurePath(model).name, PurePath(origin).name, *hub)]
     wanted = PurePath(base).name.casefold()
-    if not wanted or any(name == wanted or name.startswith(f"{wanted}.") for name in names):
+    if any(re.fullmatch(rf"{re.escape(wanted)}([.-]gguf|\..*)?", name) for name in names):
         return []
     return [f"the adapter's config says that it was made for {base}, and {model} wears it"]
 

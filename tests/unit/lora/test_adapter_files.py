@@ -103,7 +103,7 @@ def test_a_head_that_was_tied_is_changed_alone(rng):
     assert np.allclose(found["head"], tensors["embed"] + delta, atol=1e-6)
 
 
-def test_fields_at_their_defaults_are_passed_over_with_one_note(tmp_path, rng):
+def test_empty_fields_that_nobody_knows_are_passed_over_with_one_note(tmp_path, rng):
     """Case L17."""
     adapter = filled(LLAMA, AdapterConfig(2, 2, ("q_proj",)), rng)
     folder = written(tmp_path / "a", adapter, foobar=None, later_config={}, use_more=False)
