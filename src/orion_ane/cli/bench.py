@@ -167,7 +167,7 @@ def inference(
         with started(scripts, work) as (peers, notes):
             _introduce(peers, notes)
             samples = inference_bench.measure(found, peers, **sizes, runs=runs, threads=threads)
-    kept = Kept(settings, old, save_baseline, against)
+    kept = Kept(settings, old, save_baseline, against, model)
     return _tell(samples.rows(), peers, notes, kept, as_json=as_json)
 
 
@@ -267,12 +267,14 @@ class Kept:
         old: the baseline.
         save: the file of a new one.
         against: the peers that were asked for.
+        model: what the user calls the model, where there is one.
     """
 
     settings: Settings
     old: Baseline | None
     save: Path | None
     against: tuple[str, ...]
+    model: str | None = None
 
 
 Found: TypeAlias = tuple[list[Row], dict[str, str], list[str]]
@@ -365,7 +367,9 @@ def _tell_all(
         _print(rows)
     found = None if old is None else baselines.compare(old.rows, rows, peers)
     if as_json:
-        document: dict[str, Any] = {"rows": [row.document() for row in rows], "load": load()}
+        document: dict[str, Any] = dict(kept.settings)
+        document |= {} if kept.model is None else {"model": kept.model}
+        document |= {"rows": [row.document() for row in rows], "load": load()}
         document["peers"] = peers
         document["not_to_be_had"] = notes
         document["slower"] = [] if found is None else [str(row) for row in found.slower]

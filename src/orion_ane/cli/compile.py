@@ -104,7 +104,7 @@ def compile_(
         kernels = _kernels(find(model, download=download), target, layers_per_program)
         programs = kernels.named(_wanted(buckets, kernels))
     manifest = write_folder(out, _told(programs), target=target.name, replace=replace)
-    _show(manifest, out, as_json=as_json)
+    _show(manifest, out, model, as_json=as_json)
     return 0
 
 
@@ -158,10 +158,11 @@ def _told(programs: Iterator[tuple[str, Program]]) -> Iterator[tuple[str, Progra
         yield name, program
 
 
-def _show(manifest: Manifest, out: Path, *, as_json: bool) -> None:
+def _show(manifest: Manifest, out: Path, model: str | None, *, as_json: bool) -> None:
     entries = [entry.document() for entry in manifest.programs]
     if as_json:
-        document = {"target": manifest.target, "out": str(out), "programs": entries}
+        document: dict[str, object] = {"model": model, "target": manifest.target, "out": str(out)}
+        document["programs"] = entries
         show(json.dumps(document, indent=2, ensure_ascii=False))
         return
     for entry in manifest.programs:

@@ -55,7 +55,8 @@ def convert(
     if SUFFIX not in (path.suffix, out.suffix):
         if name is not None:
             raise ConfigError("--program", "not with a model", got=path.name, want=f"an *{SUFFIX}")
-        return _model(find(source, download=download), out, replace=replace, as_json=as_json)
+        found_at = find(source, download=download)
+        return _model(source, found_at, out, replace=replace, as_json=as_json)
     if download:
         raise ConfigError("--download", f"not with an *{SUFFIX}", want="a model by its name")
     if not path.exists():
@@ -80,14 +81,19 @@ def convert(
     return 0
 
 
-def _model(source: Path, out: Path, *, replace: bool, as_json: bool) -> int:
+def _model(source: str, path: Path, out: Path, *, replace: bool, as_json: bool) -> int:
     """A model in another format."""
-    model = load_checkpoint(source)
+    model = load_checkpoint(path)
     notes = export(out, model.config, model.tensors, model.tokenizer, replace=replace)
     for note in notes:
         say(f"note: {note}")
     if as_json:
-        found = {"out": str(out), "family": model.config.family, "tensors": len(model.tensors)}
+        found = {
+            "model": source,
+            "out": str(out),
+            "family": model.config.family,
+            "tensors": len(model.tensors),
+        }
         show(json.dumps({**found, "notes": notes}, indent=2, ensure_ascii=False))
     say(counted(len(model.tensors), "tensor"))
     return 0

@@ -131,13 +131,13 @@ def generate(
                 say(f"device: {told_auto(loaded, target)}")
             for note in loaded.notes:
                 say(f"note: {note}")
-            result = _follow(pieces, as_json=as_json, shown=shown)
+            result = _follow(pieces, model, as_json=as_json, shown=shown)
         if len(result.ids) < options["max_tokens"] and result.finish_reason == "length":
             say(f"note: the context is full after {len(result.ids)} new tokens")
         return 130 if result.finish_reason == "interrupted" else 0
 
 
-def _follow(pieces: Iterable[Piece], *, as_json: bool, shown: bool) -> Generation:
+def _follow(pieces: Iterable[Piece], model: str, *, as_json: bool, shown: bool) -> Generation:
     """Print the pieces as they come, or the whole at the end, and give the result."""
     for piece in pieces:
         if piece.result is not None:
@@ -146,7 +146,7 @@ def _follow(pieces: Iterable[Piece], *, as_json: bool, shown: bool) -> Generatio
             line = json.dumps({"text": piece.text, "id": piece.id}, ensure_ascii=False)
             show(line if as_json else piece.text, end="\n" if as_json else "")
     if as_json:
-        show(json.dumps(summary(result), ensure_ascii=False))
+        show(json.dumps(summary(result, model), ensure_ascii=False))
     else:
         show("" if shown else result.text)
         say(_figures(result))
@@ -155,14 +155,15 @@ def _follow(pieces: Iterable[Piece], *, as_json: bool, shown: bool) -> Generatio
     return result
 
 
-def summary(result: Generation) -> dict[str, Any]:
-    """A generation as `--json` prints it."""
+def summary(result: Generation, model: str) -> dict[str, Any]:
+    """A generation as `--json` prints it, with what the user calls the model."""
     timings = result.timings
     document: dict[str, Any] = {
         "text": result.text,
         "prompt_ids": result.prompt_ids,
         "ids": result.ids,
         "finish_reason": result.finish_reason,
+        "model": model,
         "device": result.device,
         "target": result.target,
         "numerics": result.numerics,

@@ -96,7 +96,13 @@ def fuse(
     for note in notes:
         say(f"note: {note}")
     say(f"written to {out}")
-    document = {"out": str(out), "rank": found.rank, "matrices": len(found.matrices)}
+    document: dict[str, Any] = {"model": model, "adapter": adapter.resolve().name}
+    document |= {
+        "out": str(out),
+        "rank": found.rank,
+        "matrices": len(found.matrices),
+        "notes": notes,
+    }
     if verify:
         document["logit_error"] = error = logit_error(checkpoint, scaled(found, weight), out)
         say(f"verified: logits differ by {error:.1e} of the largest at most")
@@ -159,8 +165,8 @@ def evaluate(
         show(f"without: {_told(without)}")
         show(f"with:    {_told(worn)}")
     else:
-        document = {"tokens": worn.tokens, "device": loaded.device, "target": loaded.target}
-        document["numerics"] = loaded.numerics
+        document: dict[str, Any] = {"model": model, "adapter": name, "device": loaded.device}
+        document |= {"target": loaded.target, "numerics": loaded.numerics, "tokens": worn.tokens}
         for key, one in (("base", without), ("adapter", worn)):
             document |= {f"{key}_loss": one.loss, f"{key}_perplexity": one.perplexity}
         show(json.dumps(document))

@@ -47,7 +47,8 @@ def rules(*, code: str | None, name: str | None, as_json: bool) -> int:
         rows = (found,)
     if as_json:
         records = [_record(row) for row in rows]
-        show(json.dumps(records[0] if code is not None else records, indent=2))
+        listed = {"target": None if name is None else target(name).name, "rules": records}
+        show(json.dumps(records[0] if code is not None else listed, indent=2))
     elif code is not None:
         show(_explained(rows[0]))
     else:

@@ -103,7 +103,13 @@ def run(
         loaded.close()
     outputs = _written(found, out, replace=replace)
     if as_json:
-        document = {"program": chosen, "outputs": outputs, "device": made.name}
+        document: dict[str, Any] = {
+            "program": chosen,
+            "outputs": outputs,
+            "out": str(out),
+            "device": made.name,
+        }
+        document["target"] = None if made.target is None else made.target.name
         document["numerics"] = numerics_of(made)
         show(json.dumps(document, indent=2, ensure_ascii=False))
     else:

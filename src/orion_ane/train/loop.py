@@ -63,8 +63,7 @@ def settings_of(recipe: Recipe, batches: Batches, plan: Plan) -> dict[str, Any]:
 
 def device_words(device: Backend) -> str:
     """A device and how it computes, for people: whatever moves a resumed run's last bits."""
-    target = None if device.target is None else device.target.name
-    return described(device.name, target, numerics_of(device))
+    return described(*_where(device).values())
 
 
 class Loop:
@@ -181,6 +180,12 @@ class Loop:
             )
 
 
+def _where(device: Backend) -> dict[str, Any]:
+    """What computes, as every command's `--json` has it."""
+    target = None if device.target is None else device.target.name
+    return {"device": device.name, "target": target, "numerics": numerics_of(device)}
+
+
 def line_of(report: Report, trainer: Trainer) -> dict[str, Any]:
     """A step as `--json` prints it."""
     state, costs = trainer.state, trainer.updates.costs
@@ -201,7 +206,7 @@ def line_of(report: Report, trainer: Trainer) -> dict[str, Any]:
         "loads": device.loads,
         "reloads": costs.reloads,
         "bytes_written": costs.bytes_written,
-        "device": device.name,
+        **_where(device),
         "updates": trainer.updates.name,
     }
     return line if report.skipped is None else {**line, "why_skipped": report.skipped}
@@ -217,7 +222,7 @@ def summary_of(loop: Loop, first: Mapping[str, Any], last: Mapping[str, Any]) ->
         **{name: last.get(name) for name in ("step", "loss", "skipped", "tokens_seen")},
         "updates": trainer.updates.name,
         "why_updates": trainer.updates.why,
-        "device": trainer.updates.device.name,
+        **_where(trainer.updates.device),
         **asdict(trainer.updates.costs),
         # As in the steps' lines: of the whole run, not of new weights alone.
         "compiles": trainer.updates.device.compiles,

@@ -119,6 +119,8 @@ class Trainer:
                 prepared.loop, lines[0] if lines else {}, lines[-1] if lines else {}
             )
             summary |= self._held_out(prepared, lines)
+            summary["model"] = self.config.from_scratch or self.config.model
+            summary["out"] = None if self.config.export is None else str(self.config.export)
             for record in kept:
                 record.end(summary)
             return self._result(prepared, lines, summary, on_note)

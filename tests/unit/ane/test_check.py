@@ -251,7 +251,8 @@ def test_rules_lists_and_explains(capsys) -> None:
     }
     assert record["disputed"] is True
     assert main(["rules", "--target", "paper", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 20
+    listed = json.loads(capsys.readouterr().out)
+    assert (listed["target"], len(listed["rules"])) == ("paper", 20)
     assert main(["rules", "ANE999"]) == 2
     assert main(["rules", "ANE101", "--target", "paper"]) == 2
 
