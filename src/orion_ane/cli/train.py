@@ -48,7 +48,7 @@ FILE = click.Path(path_type=Path)
     multiple=True,
     required=True,
     type=FILE,
-    help="Text, .jsonl, or a token file (.bin, .u16, .u32); repeatable.",
+    help="Any text, .jsonl, or a token file (.bin, .u16, .u32); repeatable.",
 )
 @click.option(
     "--from-scratch",
