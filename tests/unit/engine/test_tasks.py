@@ -18,7 +18,8 @@ from orion_ane.engine.plan.plan import plan
 from orion_ane.engine.plan.tasks import grouped, tasks
 from orion_ane.engine.threads import Threads
 from orion_ane.ir import Graph
-from orion_ane.ops import conv1x1, input_, reduce_mean, weight
+from orion_ane.nn.blocks import gelu
+from orion_ane.ops import cast, conv1x1, input_, reduce_mean, weight
 from orion_ane.types import DType, TensorType
 
 
@@ -116,3 +117,32 @@ def test_a_norm_in_one_part_does_not_make_one_part_of_all_that_follows():
     made = plan(graph, weights, rounds=False, threads=Threads(2))
     assert all(c.units > 1 for c in made.code.commands if c.kind is Kind.WIDE)
     assert made.code.arena < 6 * x.type.elements * 4
+
+
+@pytest.mark.parametrize("stored", [DType.FP16, DType.FP32])
+def test_what_is_dear_follows_the_rows_that_it_reads_with_the_bits_of_its_ops(stored, rng):
+    """In whatever parts: 3,000 rows are in no whole blocks."""
+    x = input_("x", TensorType(DType.FP32, (1, 64, 1, 1)))
+    w = weight("w", TensorType(stored, (3000, 64, 1, 1)))
+    b = weight("b", TensorType(DType.FP32, (1, 3000, 1, 1)))
+    product = conv1x1(x, cast(w, DType.FP32))
+    graph = Graph({"x": x}, {"product": product, "y": gelu(product + b)})
+    weights = {
+        node.op: rng.standard_normal(node.type.shape).astype(node.type.dtype.numpy) / 4
+        for node in (w, b)
+    }
+    feed = {"x": rng.standard_normal(x.type.shape, np.float32)}
+    p = input_("p", product.type)
+    apart = plan(
+        Graph({"p": p}, {"y": gelu(p + b)}),
+        {b.op: weights[b.op]},
+        rounds=False,
+        threads=Threads(1),
+    )
+    for count in (1, 2, 3):
+        made = plan(graph, weights, rounds=False, threads=Threads(count))
+        rows, tape = made.code.commands[0], made.code.commands[-1]
+        assert (rows.kind, tape.kind) == (Kind.ROWS, Kind.TAPE)
+        assert (rows.phase, rows.units) == (tape.phase, tape.units), "nobody waits between"
+        found = made.run(feed)
+        np.testing.assert_array_equal(found["y"], apart.run({"p": found["product"]})["y"])

@@ -22,6 +22,10 @@ STRETCH = 256  # columns of a row's product, where they are so many times whole
 FEW_UNITS = 4  # matrices of a batch: below, rows are dealt out, or strips or panels
 ALIGNMENT = 64
 
+_BY_ROWS = (Kind.ROWS, Kind.CODES)
+_IN_STRETCHES = (Kind.TAPE, Kind.COLUMNS, *_BY_ROWS)
+"""What writes its results one after the other, a stretch of them a unit."""
+
 
 def deal(commands: Sequence[Command]) -> int:
     """Set the phase, units and size of each command; how many phases there are."""
@@ -132,7 +136,9 @@ def _follows(command: Command, source: Command) -> bool:
 
 def _is_element_by_element(source: Command, command: Command) -> bool:
     """Whether both are dealt out in the same stretches, and what one wrote is read as it lies."""
-    if command.kind is not Kind.TAPE or source.kind not in (Kind.TAPE, Kind.COLUMNS):
+    if command.kind is not Kind.TAPE or source.kind not in _IN_STRETCHES:
+        return False
+    if source.kind in _BY_ROWS and command.cost < WORTH_DEALING:  # a call a part takes longer
         return False
     made = {view.buffer for view in source.writes}
     return (source.size, source.total) == (command.size, command.total) and all(

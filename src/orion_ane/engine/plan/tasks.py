@@ -16,7 +16,7 @@ from orion_ane.engine.plan.layout import TASK_COLUMNS, Kind
 from orion_ane.types import Array
 
 _LEAST = 1 << 14  # operations of a part, about; to take a task costs as much as a few hundred
-_ROUNDS = 5  # the last leaves parts of a thirty-second of a thread's share
+_ROUNDS = 8  # the last leaves parts of some hundredth of a thread's share
 
 
 def grouped(commands: Sequence[Command]) -> list[Command]:
@@ -43,9 +43,11 @@ def tasks(commands: Sequence[Command], count: int) -> Array:
         if at != phase:
             phase, needs = at, len(rows)
         group = list(alike)
-        # The heads of a position lie side by side: in a few large parts, they are read in lines.
-        is_whole = any(command.kind is Kind.ATTEND for command in group)
-        cost = 0 if is_whole else sum(command.cost for command in group)
+        kinds, cost = {command.kind for command in group}, sum(command.cost for command in group)
+        if Kind.ATTEND in kinds:  # heads of a position lie side by side: they are read in lines
+            cost = 0
+        elif Kind.CODES in kinds:  # each part makes codes of all activations first
+            cost //= 4
         for begin, end in parts(max(units, 1), cost, count):
             rows.append((first, len(group), begin, end, needs))
         first += len(group)
