@@ -45,7 +45,11 @@ def ran(capfd, *words):
         ("train", ["--steps", "0"], "--steps: nothing to train"),
         ("train", ["--save-every", "2"], "--save-every: without a folder"),
         ("train", ["--eval-every", "-1"], "--eval-every: out of range"),
-        ("lora train", ["--targets", "foo"], "--targets: no linear of this model has such a name"),
+        (
+            "lora train",
+            ["--targets", "all"],
+            "--targets: no linear of this model has such a name: got all, want all-linear, or ends",
+        ),
         ("lora train", ["--targets", "q_proj,foo"], "--targets: this model has no such linear"),
     ],
 )
@@ -95,6 +99,21 @@ def test_more_threads_than_processors_are_taken_and_told(capfd, llama):
     code, one, err = ran(capfd, *words, "1")
     assert "threads" not in err
     assert more == one
+
+
+def test_a_prompt_without_its_option_is_told_which(capfd):
+    code, out, err = ran(capfd, "generate", "Once upon a time", "--json")
+    assert code == 2
+    assert 'hint: a prompt is an option: orion generate --prompt "TEXT"' in err
+    assert json.loads(out)["error"]["hint"].startswith("a prompt is an option")
+    assert "hint: orion rules --help" in ran(capfd, "rules", "a", "b")[2]
+
+
+def test_an_adapter_that_is_nowhere_is_told_so(capfd, llama, tmp_path):
+    words = ["generate", "--model", llama, "--prompt", "a", "--adapter", str(tmp_path / "no")]
+    code, _, err = ran(capfd, *words)
+    assert (code, err.count("orion: ")) == (2, 1)
+    assert f"{tmp_path / 'no'}: no such folder" in err
 
 
 def test_a_pipe_with_nothing_in_it_is_no_prompt(capfd, llama, monkeypatch, tmp_path):

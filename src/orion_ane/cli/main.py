@@ -93,6 +93,9 @@ def _of_use(error: click.ClickException) -> tuple[str, dict[str, Any]]:
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else where
         hint = f"{where} --help"
+        options = error.ctx.command.params if error.ctx else ()
+        if "extra argument" in what and any("--prompt" in one.opts for one in options):
+            hint = f'a prompt is an option: {where} --prompt "TEXT"'
     message = what if hint is None else f"{what}\n  hint: {hint}"
     return message, {
         "kind": "UsageError", "where": where, "what": what, "got": None, "want": None, "hint": hint,

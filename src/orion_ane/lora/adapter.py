@@ -142,7 +142,7 @@ def selected(
             where,
             "no linear of this model has such a name",
             got=config.targets if isinstance(config.targets, str) else ", ".join(config.targets),
-            want=f"ends of names such as {examples}",
+            want=f"all-linear, or ends of names such as {examples}",
         )
     return found
 

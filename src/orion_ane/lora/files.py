@@ -47,6 +47,8 @@ def load_adapter(path: str | Path, model: ModelConfig) -> Adapter:
         ConfigError: it asks for something that cannot be honoured.
     """
     folder = Path(path)
+    if not folder.is_dir():
+        raise CheckpointError(str(folder), "no such folder", want="an adapter's, as PEFT has it")
     if not (folder / CONFIG).is_file():
         want = f"a folder with {CONFIG} and {WEIGHTS}"
         raise CheckpointError(str(folder), f"{CONFIG} is missing", want=want)

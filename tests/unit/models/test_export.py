@@ -68,6 +68,13 @@ def test_a_llama2c_file_is_read_back_bit_for_bit(tied, rng, tmp_path):
     same(load_checkpoint(tmp_path / "new" / "m.bin"), config, tensors)
 
 
+def test_a_size_that_a_gguf_file_rounded_is_what_it_was(rng, tmp_path):
+    config = tiny_llama(head_dim=6, heads=2, norm_eps=float(np.float32(1e-5)))
+    assert config.norm_eps != 1e-5
+    export(tmp_path / "m.bin", config, random_tensors(config, rng))
+    assert load_checkpoint(tmp_path / "m.bin").config.norm_eps == 1e-5
+
+
 def test_a_real_file_is_written_again_as_it_was(data_dir, tmp_path):
     """But for the two rotary tables, which programs compute for themselves."""
     file = data_dir / "stories260K" / "stories260K.bin"

@@ -226,9 +226,11 @@ def _want_llama2c(where: str, config: ModelConfig) -> None:
     hint = "give a folder: Hugging Face's format has a word for it"
     if not isinstance(config, LlamaConfig):
         raise ConfigError(where, "llama2.c has Llama alone", got=config.family, hint=hint)
+    is_theirs = np.float32(config.norm_eps) == np.float32(1e-5)  # GGUF has it in fp32
+    eps = 1e-5 if is_theirs else config.norm_eps
     for what, got, want in (
         ("head_dim", config.head_dim, config.dim // config.heads),
-        ("norm_eps", config.norm_eps, 1e-5),
+        ("norm_eps", eps, 1e-5),
         ("rope", config.rope, Rope()),
     ):
         if got != want:
