@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from typing import TypeVar
 
@@ -31,6 +31,19 @@ class _State:
 _STATE = _State()
 
 
+class _Run:
+    """The process's one run, held."""
+
+    def __enter__(self) -> None:
+        self._lock = _RUNNING
+        self._lock.acquire()
+        _STATE.running = threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        _STATE.running = None
+        self._lock.release()
+
+
 class Threads:
     """At most `count` threads (by default one a processor) for the products of a tape.
 
@@ -49,8 +62,7 @@ class Threads:
         self.use_kernels = False
         """Set by who lowers a parallel kernel; numba is not imported before."""
 
-    @contextmanager
-    def running(self, *, has_products: bool = True) -> Iterator[None]:
+    def running(self, *, has_products: bool = True) -> AbstractContextManager[None]:
         """Hold the process's one run.
 
         Args:
@@ -62,16 +74,12 @@ class Threads:
                 "this process was forked after its parent computed, and has no threads",
                 hint="start it with multiprocessing's spawn",
             )
-        with _RUNNING:
-            _STATE.running = threading.get_ident()
-            try:
-                if not has_products:
-                    yield
-                    return
-                with np.errstate(all="ignore"), self._limited():
-                    yield
-            finally:
-                _STATE.running = None
+        return self._with_products() if has_products else _Run()
+
+    @contextmanager
+    def _with_products(self) -> Iterator[None]:
+        with _Run(), np.errstate(all="ignore"), self._limited():
+            yield
 
     @property
     def are_running(self) -> bool:

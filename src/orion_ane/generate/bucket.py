@@ -62,11 +62,13 @@ class Bucket:
         self.fills += 1
         positions = self._positions(start, count)
         x[0, :, 0, :count] = decoder.embed(self._host, np.asarray(ids), positions).T
-        x[..., count:] = 0
+        if count < self.lanes:
+            x[..., count:] = 0
         self._cache_mask[..., self._seen : start] = 0
         self._seen = start
-        for name, table in self._turned(start).items():
-            self._tables[name][...] = table
+        if self._tables:
+            for name, table in self._turned(start).items():
+                self._tables[name][...] = table
 
     def run(self, layers: range, loaded: Executable) -> None:
         """Run the program of some layers, on the hidden vectors of those before."""
@@ -100,7 +102,7 @@ class Bucket:
 
     def _turned(self, start: int) -> dict[str, Array]:
         """The tables of the positions from `start` on; of single ones, many are made at once."""
-        if self.lanes > 1 or not self._tables:
+        if self.lanes > 1:
             return self.decoder.tables(self._positions(start, self.lanes))
         known, tables = self._ahead
         if start not in known:

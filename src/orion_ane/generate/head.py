@@ -28,26 +28,29 @@ class Head:
         self._hidden = np.zeros((1, decoder.config.dim, 1, lanes), ports["hidden"].dtype.numpy)
         self.feed = {"hidden": self._hidden, **weights}
         self._names = [f"logits{end}" for end in vocabulary(decoder.config.vocab)]
-        self._outputs: dict[str, Array] = {}
         self._run = None
         if isinstance(loaded, PortableProgram):
-            self._outputs = {
-                port.name: np.empty(port.of.shape, port.of.dtype.numpy)
-                for port in loaded.program.outputs
+            stretches = vocabulary(decoder.config.vocab)
+            dtype = loaded.program.outputs[0].of.dtype.numpy
+            self._logits = np.empty((1, decoder.config.vocab, 1, lanes), dtype)
+            outputs = {
+                f"logits{end}": self._logits[:, part.start : part.stop]
+                for end, part in stretches.items()
             }
-            self._run = loaded.bind(self.feed, self._outputs)
+            self._run = loaded.bind(self.feed, outputs)
 
     def fill(self, hidden: Array) -> None:
         """Set hidden vectors [S, C], no more than there are lanes; the other lanes are zeros."""
-        self._hidden[0, :, 0, : len(hidden)] = hidden.T
-        self._hidden[..., len(hidden) :] = 0
+        count = len(hidden)
+        self._hidden[0, :, 0, :count] = hidden.T
+        if count < self._hidden.shape[3]:
+            self._hidden[..., count:] = 0
 
     def run(self) -> Array:
         """The logits of all lanes, [1, V, 1, lanes]: memory that the next run writes to."""
-        if self._run is None:
-            found = self.loaded.run(self.feed)
-        else:
+        if self._run is not None:
             self._run()
-            found = self._outputs
+            return self._logits
+        found = self.loaded.run(self.feed)
         parts = [found[name] for name in self._names]
         return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]

@@ -216,6 +216,8 @@ class Session:
         """Room in the cache for what this run must see, and for what is expected."""
         config = self._programs.decoder.config
         need = max(self.length + count, min(self._expect, MAX_EXPECTED, config.context))
+        if need <= self._cache.capacity:
+            return
         self._cache.reserve(next(room for room in capacities(config.context) if room >= need))
 
 

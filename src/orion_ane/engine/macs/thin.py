@@ -104,8 +104,8 @@ def thin(
         kernel(command.ctypes.data, 0, 0, 0, 0, 0, CHUNKS)
     else:
         tasks = _tasks(cost, threads.count)
-        at = tasks.ctypes.data, len(tasks)
-        team.lead(threads, threads.count, at, (command.ctypes.data, 0, 0, 0), (0, 0))
+        at = tasks.ctypes.data, len(tasks), command.ctypes.data
+        team.lead(threads, threads.count, *at, 0, 0, 0, 0, 0)
     return int(left_over[0])
 
 

@@ -123,11 +123,14 @@ class Bound:
         self._copies: list[tuple[Array, Array, bool]] = []  # of what lies otherwise, made anew
         # Behind the addresses stands how far each is filled.
         self._bases = np.concatenate([plan.addresses, np.full(count, MANY)])
-        self._growing = [count + code.bases["input", name] for name in growing]
-        rows = code.table.commands, code.table.views, code.table.steps, self._bases
-        commands, views, steps, bases = (array.ctypes.data for array in rows)
-        self._tables = commands, views, steps, bases
-        self._tasks = plan.tasks.ctypes.data, len(plan.tasks)
+        self._growing = np.array([count + code.bases["input", name] for name in growing], np.intp)
+        tables = code.table.commands, code.table.views, code.table.steps, self._bases
+        self._tables = (
+            plan.tasks.ctypes.data,
+            len(plan.tasks),
+            *(array.ctypes.data for array in tables),
+        )
+        self._given = self._tables  # with the threads' own memory, once there is some
         for name in code.read:
             array, is_turned = inputs[name], code.inputs[name].is_turned
             lines = np.moveaxis(array, -1, 0) if is_turned else array
@@ -153,18 +156,19 @@ class Bound:
         Raises:
             BackendError: the process was forked after its parent computed, and has no threads.
         """
-        plan, code = self._plan, self._plan.code
-        count = plan.count
-        self._bases[self._growing] = filled
+        plan, code, count = self._plan, self._plan.code, self._plan.count
+        if len(self._growing):
+            self._bases[self._growing] = filled
         for copy, array, grows in self._copies:
             end = filled if grows else MANY
             copy[..., :end] = array[..., :end]
         with plan.threads.running(has_products=False):
             held = _ARENA.at_least(code.arena + count * code.scratch)
             if self._arrays[0] is not held:
-                self._arrays[0], self._bases[0] = held, held.ctypes.data
-            scratch = int(self._bases[0]) + code.arena, code.scratch
-            team.lead(plan.threads, count, self._tasks, self._tables, scratch)
+                at = int(held.ctypes.data)
+                self._arrays[0], self._bases[0] = held, at
+                self._given = *self._tables, at + code.arena, code.scratch
+            team.lead(plan.threads, count, *self._given)
 
 
 _ZERO = np.zeros(1, np.float32)

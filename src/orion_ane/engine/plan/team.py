@@ -13,7 +13,7 @@ import numpy as np
 
 from orion_ane.engine.compiling import compiling
 from orion_ane.engine.plan import natives
-from orion_ane.engine.plan.layout import SHARED
+from orion_ane.engine.plan.layout import AWAKE, SHARED
 from orion_ane.engine.threads import Threads
 
 STAYS_S = 3e-3
@@ -21,31 +21,26 @@ STAYS_S = 3e-3
 _TRIED = 10_000
 
 _SHARED = np.zeros(SHARED, np.int64)
+# Found once: what a run asks Python for is in no cache, since weights went through all of them.
+_AT = int(_SHARED.ctypes.data)
+_NUMBERS = _SHARED.data
 
 
-def lead(
-    threads: Threads,
-    count: int,
-    tasks: tuple[int, int],
-    tables: tuple[int, int, int, int],
-    scratch: tuple[int, int],
-) -> None:
+def lead(threads: Threads, count: int, *given: int) -> None:
     """Do tasks on up to `count` threads.
 
     Args:
         threads: who may compute, and is running.
         count: how many should.
-        tasks: their address, and how many there are.
-        tables: the addresses of the commands, the views, the steps and the bases.
-        scratch: the address of the threads' own memory, and bytes of it for each.
+        given: the tasks' address, and how many there are; the addresses of the commands, the views,
+            the steps and the bases; that of the threads' own memory, and bytes of it for each.
     """
-    shared = _SHARED.ctypes.data
-    if count > 1:
-        missing = natives.enlist(shared, count - 1)
+    if _NUMBERS[AWAKE // 8] < count - 1:
+        missing = natives.enlist(_AT, count - 1)
         if missing:
             stays = _pauses()
-            threads.start(lambda: natives.follow(shared, stays), missing)
-    natives.lead(shared, count, *tasks, *tables, *scratch)
+            threads.start(lambda: natives.follow(_AT, stays), missing)
+    natives.lead(_AT, count, *given)
 
 
 @cache
