@@ -64,7 +64,7 @@ def threads_option() -> Callable[[Command], Command]:
 
     def told(_: click.Context, __: click.Parameter, count: int | None) -> int | None:
         if count is not None and count > (here := processors()):
-            have = f"{counted(here, 'processor')} here: more threads than that make nothing faster"
+            have = f"{counted(here, 'processor')}: more threads than that hinder each other"
             say(f"note: {count} threads, as --threads asks, on {have}")
         return count
 
