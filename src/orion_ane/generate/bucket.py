@@ -95,10 +95,12 @@ class Bucket:
 
     def hidden(self, count: int) -> Array:
         """The first `count` hidden vectors after the last program, [S, C]."""
-        return unpack(self._hidden[-1], count)
+        found = self._hidden[-1]
+        return found.reshape(1, -1) if self.lanes == 1 else unpack(found, count)
 
     def _positions(self, start: int, count: int) -> Array:
-        return np.minimum(start + np.arange(count), self.decoder.config.context - 1)
+        found, last = np.arange(start, start + count), self.decoder.config.context - 1
+        return found if start + count <= last + 1 else np.minimum(found, last)
 
     def _turned(self, start: int) -> dict[str, Array]:
         """The tables of the positions from `start` on; of single ones, many are made at once."""

@@ -201,7 +201,9 @@ class Session:
         head.fill(hidden)
         if self._watch is not None:
             self._watch.see("head", loaded, head.feed)
-        return unpack(head.run(), count).astype(np.float32, copy=False)
+        found = head.run()
+        rows = found.reshape(1, -1) if lanes == 1 else unpack(found, count)
+        return rows.astype(np.float32, copy=False)
 
     def _head(self, lanes: int) -> Kernel:
         file = None if self._worn.head is None else self._worn.head.file

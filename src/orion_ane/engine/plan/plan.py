@@ -163,8 +163,8 @@ class Bound:
             end = filled if grows else MANY
             copy[..., :end] = array[..., :end]
         with plan.threads.running(has_products=False):
-            held = _ARENA.at_least(code.arena + count * code.scratch)
-            if self._arrays[0] is not held:
+            if self._arrays[0] is not _ARENA.bytes:
+                held = _ARENA.at_least(code.arena + count * code.scratch)
                 at = int(held.ctypes.data)
                 self._arrays[0], self._bases[0] = held, at
                 self._given = *self._tables, at + code.arena, code.scratch
