@@ -30,7 +30,7 @@ _STATE = _State()
 @cache
 def tell() -> None:
     """Say once in a process what takes so long."""
-    _log.warning("compiling loops for this way of running, once for this machine: some 15 seconds")
+    _log.warning("compiling loops for this way of running, once for this machine: some 10 seconds")
 
 
 @contextmanager

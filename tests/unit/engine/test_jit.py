@@ -9,6 +9,7 @@ from types import ModuleType
 import numba
 import numpy as np
 import pytest
+from numba.core.codegen import JITCodeLibrary
 
 from orion_ane.engine import jit
 from orion_ane.engine.compiling import clock, compiling, seconds
@@ -45,6 +46,26 @@ def test_a_kernel_is_kept_on_disk_and_a_part_of_others_is_not(
     assert not list(tmp_path.rglob("*.nbc"))
     compiled()(double)(np.float64(1))
     assert list(tmp_path.rglob("*.nbc"))
+
+
+def test_a_part_is_taken_into_a_kernel_and_is_no_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+    finish = JITCodeLibrary._finalize_specific
+
+    def watched(library: JITCodeLibrary) -> None:
+        made.append(library.name)
+        finish(library)
+
+    monkeypatch.setattr(JITCodeLibrary, "_finalize_specific", watched)
+    part = compiled(is_part=True)(double)
+
+    def twice(x: float) -> float:
+        return part(x) + part(x + 1)
+
+    assert compiled()(twice)(1.0) == 6.0
+    assert [name for name in made if name.endswith(("twice", "double"))] == [twice.__qualname__]
 
 
 def test_a_kernel_runs_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:

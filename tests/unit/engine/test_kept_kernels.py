@@ -100,3 +100,15 @@ def test_where_nothing_can_be_kept_nothing_is_compiled_in_vain(
     (tmp_path / "file").touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
     natives.prepare([Kind.ROTATE])
+
+
+def test_kernels_of_a_module_are_compiled_by_one_process() -> None:
+    names = ["rows.reduce", "attention.attend", "rows.softmax", "products.rows", "products.matmul"]
+    one, other = natives._shares(names, 2)
+    assert sorted(one + other) == sorted(names)
+    assert one == ["attention.attend"]
+    assert natives._shares(names, 1) == [
+        ["attention.attend", "products.rows", "products.matmul", "rows.reduce", "rows.softmax"]
+    ]
+    assert len(natives._shares(names, 9)) == 3
+    assert natives._shares([], 2) == []

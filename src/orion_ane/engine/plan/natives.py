@@ -91,11 +91,11 @@ lead = Held("run", "lead", LEAD)
 
 _HELD = {held.name: held for held in (*NATIVES.values(), enlist, follow, lead)}
 _COSTS = {
-    "attention.attend": 13, "norms.norm": 8, "panels.multiply": 8, "tapes.tape": 7,
-    "quantised.rows_of_codes": 7, "panels.lay_panels": 5, "products.matmul": 4, "rows.softmax": 4,
-    "rows.reduce": 4, "run.lead": 3, "run.follow": 1, "run.enlist": 1,
+    "attention.attend": 22, "tapes.tape": 17, "panels.multiply": 15, "norms.norm": 14,
+    "quantised.rows_of_codes": 12, "panels.lay_panels": 8, "products.matmul": 6, "run.follow": 5,
+    "rotary.rotate": 5, "rows.reduce": 4, "rows.softmax": 3, "run.lead": 2, "run.enlist": 1,
 }  # fmt: skip
-"""About how long each takes to be compiled, in half seconds."""
+"""About how long each takes to be compiled, in tenths of a second."""
 
 
 def prepare(kinds: Iterable[Kind]) -> None:
@@ -110,13 +110,10 @@ def prepare(kinds: Iterable[Kind]) -> None:
             asked |= {Kind.PANELS, Kind.WIDE, Kind.SOFTMAX}
         wanted = [*(NATIVES[kind] for kind in sorted(asked)), enlist, follow, lead]
         missing = [held.name for held in wanted if not held.load()]
-        count = min(len(missing), processors())
-        if count < 2 or not kept_code.can_keep() or not sys.executable:
+        shares = _shares(missing, processors())
+        if len(missing) < 2 or not kept_code.can_keep() or not sys.executable:
             return
         tell()
-        shares: list[list[str]] = [[] for _ in range(count)]
-        for name in sorted(missing, key=_cost, reverse=True):
-            min(shares, key=lambda share: sum(map(_cost, share))).append(name)
         path = json.dumps([place for place in sys.path if place])
         command = [sys.executable, "-P", "-c", _MAKE, path]
         with ExitStack() as started:
@@ -136,8 +133,22 @@ def prepare(kinds: Iterable[Kind]) -> None:
                     _log.debug("kernels were not compiled aside: %s", said.decode(errors="replace"))
 
 
-def _cost(name: str) -> int:
-    return _COSTS.get(name, 2)
+def _shares(missing: Iterable[str], most: int) -> list[list[str]]:
+    """Names in up to `most` parts that take about as long; those of a module stay together.
+
+    What they have in common is then compiled once.
+    """
+    modules: dict[str, list[str]] = {}
+    for name in missing:
+        modules.setdefault(name.partition(".")[0], []).append(name)
+    shares: list[list[str]] = [[] for _ in range(min(len(modules), most))]
+    for names in sorted(modules.values(), key=_cost, reverse=True):
+        min(shares, key=_cost).extend(names)
+    return shares
+
+
+def _cost(names: Iterable[str]) -> int:
+    return sum(_COSTS.get(name, 3) for name in names)
 
 
 _MAKE = (
