@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 
 from orion_ane.types import Array, DType
 
 MIN_CACHED = 64
+_LINE = 64  # bytes that a processor reads at once
 
 
 def capacities(context: int) -> Iterator[int]:
@@ -66,7 +68,7 @@ class KVCache:
             return
         caches, channels, _ = self._all.shape
         if self._by_position:
-            grown = np.zeros((caches, capacity, channels), self._all.dtype).transpose(0, 2, 1)
+            grown = _in_lines((caches, capacity, channels), self._all.dtype).transpose(0, 2, 1)
         else:
             grown = np.zeros((caches, channels, capacity), self._all.dtype)
         grown[..., : self.length] = self._all[..., : self.length]
@@ -84,3 +86,11 @@ class KVCache:
         end = self.length + count
         self._all[..., self.length : end] = new[..., :count]
         self.length = end
+
+
+def _in_lines(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+    """Zeros that begin with a line of memory, so that no vector of a head lies in two."""
+    size, line = prod(shape), _LINE // dtype.itemsize
+    held = np.zeros(size + line, dtype)
+    start = -held.ctypes.data % _LINE // dtype.itemsize
+    return held[start : start + size].reshape(shape)

@@ -9,6 +9,7 @@ from toys import VOCAB, toy_gpt2, toy_llama
 
 import orion_ane
 from orion_ane.errors import BackendError, ConfigError, DataError
+from orion_ane.generate.kv_cache import KVCache
 from orion_ane.generate.programs import Programs
 from orion_ane.generate.session import MIN_CACHED, Session
 from orion_ane.models.build import decoder_of
@@ -273,3 +274,14 @@ def test_every_target_gives_the_same_logits(checkpoint):
         got = np.stack([session.append(ids), session.append([3])])  # without a cache, and with one
         want = got if want is None else want
         assert got == pytest.approx(want, abs=0.02), target
+
+
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
+def test_a_cache_by_position_begins_with_a_line_of_memory(dtype):
+    """A vector of keys that lies in two lines is read twice: 1.5 % of a token."""
+    cache = KVCache(3, 40, dtype, by_position=True)
+    for capacity in (64, 128, 1000):
+        cache.reserve(capacity)
+        first = min(port.ctypes.data for port in cache.ports.values())
+        assert first % 64 == 0
+        assert all(port.shape == (1, 40, 1, capacity) for port in cache.ports.values())
