@@ -25,22 +25,29 @@ from orion_ane.models.config import GPT2Config, LlamaConfig
 from orion_ane.nn.blocks import Precision
 from orion_ane.ops import (
     Weight,
+    clip,
     concat,
     const,
     conv1x1,
     evaluate,
     exp,
+    greater_equal,
     identity,
     input_,
     matmul,
+    maximum,
     pad,
     reduce_max,
     reduce_mean,
     reduce_sum,
+    relu,
     reshape,
+    rsqrt,
+    select,
     sigmoid,
     slice_by_index,
     softmax,
+    sqrt,
     tanh,
     transpose,
     weight,
@@ -175,6 +182,24 @@ def test_curves_are_right_at_every_fp16_value(curve):
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     np.testing.assert_allclose(got, want, rtol=CURVE_TIES, atol=2.0**-24)
     assert np.count_nonzero(got != want) <= 2 * np.count_nonzero(np.isnan(want)) + 64
+
+
+@pytest.mark.parametrize("dtype", [FP16, FP32])
+def test_of_infinities_zeros_of_both_signs_and_what_is_no_number_each_op_makes_what_it_means(dtype):
+    values = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 6e-8, -6e-8, 65504], dtype.numpy)
+    feed = dict(zip("xy", (np.ravel(side) for side in np.meshgrid(values, values)), strict=True))
+    x, y = (input_(name, TensorType(dtype, (values.size**2,))) for name in "xy")
+    made = {"add": x + y, "sub": x - y, "mul": x * y, "div": x / y, "max": maximum(x, y)}
+    made |= {"least": select(greater_equal(x, y), x, y), "relu": relu(x), "neg": -x}
+    made |= {"clip": clip(x, -1, 2), "sqrt": sqrt(x), "rsqrt": rsqrt(x, 1e-3)}
+    graph = Graph({"x": x, "y": y}, made)
+    with np.errstate(all="ignore"):
+        want = evaluate(graph, feed)
+    got = planned(graph, {}, rounds=True).run(feed)
+    for name, found in got.items():
+        np.testing.assert_array_equal(found, want[name], name)
+        known = ~np.isnan(found)
+        np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(want[name])[known], name)
 
 
 @pytest.mark.parametrize("fold", [reduce_sum, reduce_mean, reduce_max])

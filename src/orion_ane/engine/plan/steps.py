@@ -113,7 +113,7 @@ _WRITERS: Mapping[Do, Writer] = MappingProxyType({
     Do.AT_LEAST: lambda b, x, y, *_: _choose(b, ">=", x, y, _all(1.0, x), _all(0.0, x)),
     Do.CHOOSE: lambda b, c, x, y, *_: b.select(b.fcmp_unordered("!=", c, _all(0.0, c)), x, y),
     Do.CLIP: lambda b, x, _y, _w, p, q: _within(b, x, p, q),
-    Do.RELU: lambda b, x, *_: _choose(b, ">", x, _all(0.0, x), x, _all(0.0, x)),
+    Do.RELU: lambda b, x, *_: b.select(b.fcmp_unordered(">", x, _all(0.0, x)), x, _all(0.0, x)),
     Do.NEG: lambda b, x, *_: b.fneg(x),
     Do.EXP: lambda b, x, *_: exp_in(b, x),
     Do.TANH: lambda b, x, *_: _tanh(b, x),
