@@ -31,19 +31,6 @@ class _State:
 _STATE = _State()
 
 
-class _Run:
-    """The process's one run, held."""
-
-    def __enter__(self) -> None:
-        self._lock = _RUNNING
-        self._lock.acquire()
-        _STATE.running = threading.get_ident()
-
-    def __exit__(self, *_: object) -> None:
-        _STATE.running = None
-        self._lock.release()
-
-
 class Threads:
     """At most `count` threads (by default one a processor) for the products of a tape.
 
@@ -62,7 +49,7 @@ class Threads:
         self.use_kernels = False
         """Set by who lowers a parallel kernel; numba is not imported before."""
 
-    def running(self, *, has_products: bool = True) -> AbstractContextManager[None]:
+    def running(self, *, has_products: bool = True) -> AbstractContextManager[object]:
         """Hold the process's one run.
 
         Args:
@@ -74,16 +61,23 @@ class Threads:
                 "this process was forked after its parent computed, and has no threads",
                 hint="start it with multiprocessing's spawn",
             )
-        return self._with_products() if has_products else _Run()
+        # The lock itself: Ctrl-C between a function of ours that takes it and its block would leave
+        # it taken.
+        return self._with_products() if has_products else _RUNNING
 
     @contextmanager
     def _with_products(self) -> Iterator[None]:
-        with _Run(), np.errstate(all="ignore"), self._limited():
-            yield
+        with _RUNNING:
+            _STATE.running = threading.get_ident()
+            try:
+                with np.errstate(all="ignore"), self._limited():
+                    yield
+            finally:
+                _STATE.running = None
 
     @property
     def are_running(self) -> bool:
-        """Whether the run is this thread's, who may have a team then."""
+        """Whether the run is this thread's, who may have a team then; of runs with products."""
         return _STATE.running == threading.get_ident()
 
     @contextmanager

@@ -254,3 +254,32 @@ def test_blas_has_its_threads_again_after_a_run_and_after_an_error():
     finally:
         for library, count in zip(libraries, before, strict=True):
             library.set_num_threads(count)
+
+
+def test_a_plan_that_is_stopped_at_any_instant_lets_the_next_run_begin():
+    """As Ctrl-C does: an exception at each instruction of ours, one after the other."""
+    held, before = threads.Threads(1), sys.gettrace()
+    done, at = 0, 0
+
+    def trace(frame, event, _):
+        nonlocal done
+        frame.f_trace_opcodes = frame.f_code.co_filename == threads.__file__
+        done += event == "opcode"
+        if done > at:
+            raise KeyboardInterrupt
+        return trace
+
+    stopped = True
+    while stopped:
+        done, stopped = 0, False
+        sys.settrace(trace)
+        try:
+            with held.running(has_products=False):
+                pass
+        except KeyboardInterrupt:
+            stopped = True
+        finally:
+            sys.settrace(before)
+        at += 1
+        assert not threads._RUNNING.locked(), at
+    assert at > 1
