@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orion_ane.text.folder import from_folder
-from orion_ane.text.gguf import from_gguf
+from orion_ane.text.gguf import files_from_gguf, from_gguf
 from orion_ane.text.gpt2 import from_gpt2_files, from_gpt2_merges
 from orion_ane.text.llama2c import from_llama2c
 from orion_ane.text.spm import from_sentencepiece
@@ -17,6 +17,7 @@ __all__ = [
     "Message",
     "Streamer",
     "Tokenizer",
+    "files_from_gguf",
     "from_folder",
     "from_gguf",
     "from_gpt2_files",

@@ -83,22 +83,41 @@ def byte_level_bpe(
     absent = frozenset(byte for byte, char in enumerate(BYTE_ALPHABET) if char not in ids)
     aliases = Aliases.beside(where, ids)
     ids |= {aliases.of(token): token for token in controls.values()}
+    special = [aliases.of(token) for token in controls.values()]
     with library_errors(where, "not a table of merges"):
-        model = models.BPE(ids, list(merges), ignore_merges=splitting.whole_words)
-        library = Library(model)
-        library.pre_tokenizer = _pre_tokenizer(splitting)
-        if splitting.normal_form:
-            library.normalizer = normalizers.NFC()
-        verbatim = [AddedToken(name, normalized=False) for name in added]
-        library.add_tokens(verbatim)
-        special = [AddedToken(aliases.of(token), normalized=False) for token in controls.values()]
-        library.add_special_tokens(special)
+        library = library_of(ids, merges, added=added, special=special, splitting=splitting)
     literal = {*added, *controls}
     pieces = tuple(
         None if name is None else name.encode() if name in literal else byte_level(name)
         for name in names
     )
     return LibraryCodec(library, aliases, absent), Vocabulary(pieces, controls)
+
+
+def library_of(
+    ids: Mapping[str, int],
+    merges: Iterable[tuple[str, str]],
+    *,
+    added: Sequence[str],
+    special: Sequence[str],
+    splitting: Splitting,
+) -> Library:
+    """The library's tokenizer of such a vocabulary.
+
+    Args:
+        ids: all tokens, added and special ones among them.
+        merges: pairs of pieces, best first.
+        added: tokens that are found in any text, whatever the merges say.
+        special: such as are control tokens.
+        splitting: how text is cut into words.
+    """
+    library = Library(models.BPE(dict(ids), list(merges), ignore_merges=splitting.whole_words))
+    library.pre_tokenizer = _pre_tokenizer(splitting)
+    if splitting.normal_form:
+        library.normalizer = normalizers.NFC()
+    library.add_tokens([AddedToken(name, normalized=False) for name in added])
+    library.add_special_tokens([AddedToken(name, normalized=False) for name in special])
+    return library
 
 
 def _pre_tokenizer(splitting: Splitting) -> pre_tokenizers.PreTokenizer:

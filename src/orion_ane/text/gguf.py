@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from tokenizers import decoders, processors
 
 from orion_ane.errors import DataError
-from orion_ane.text.bpe import SPLITTINGS, byte_level_bpe
+from orion_ane.text.bpe import SPLITTINGS, Splitting, byte_level_bpe, library_of
 from orion_ane.text.files import integer
 from orion_ane.text.spm import Kind, Piece, SpmCodec, spm_model, spm_vocabulary
 from orion_ane.text.template import ChatTemplate
@@ -38,17 +40,84 @@ def from_gguf(fields: Mapping[str, object]) -> Tokenizer:
             that are missing, damaged or do not fit together.
     """
     found = _Fields(fields)
-    model = found.text("tokenizer.ggml.model")
-    match model:
-        case "gpt2":
-            return _byte_level(found)
-        case "llama":
-            return _sentencepiece(found)
-        case _:
-            raise DataError("GGUF", f"{PREFIX}model", got=model or "none", want="gpt2 or llama")
+    if found.is_byte_level:
+        table = _byte_level(found)
+        codec, vocabulary = byte_level_bpe(
+            "GGUF",
+            table.names,
+            table.merges,
+            controls=table.controls,
+            added=table.added,
+            splitting=table.splitting,
+        )
+        # add_space_prefix is SentencePiece's; llama.cpp, which defines the format, reads it there.
+        return found.finish(Tokenizer(vocabulary, codec, adds_bos=table.splitting.adds_bos))
+    pieces, has_prefix = _pieces(found)
+    model = spm_model("GGUF", pieces, dummy_prefix=has_prefix)
+    vocabulary = spm_vocabulary("GGUF", pieces, strip=Strip.ONE if has_prefix else Strip.NONE)
+    # As llama.cpp does it, a text after a control token gets its space too.
+    sentencepiece = SpmCodec("GGUF", model, prefix="always")
+    return found.finish(Tokenizer(vocabulary, sentencepiece, bos_id=1, eos_ids=(2,), adds_bos=True))
 
 
-def _byte_level(fields: _Fields) -> Tokenizer:
+def files_from_gguf(fields: Mapping[str, object]) -> dict[str, bytes]:
+    """The same tokenizer as files of a Hugging Face folder, by name.
+
+    Args:
+        fields: as for `from_gguf`.
+
+    Raises:
+        DataError: as `from_gguf`.
+    """
+    found, tokenizer = _Fields(fields), from_gguf(fields)
+    controls = tokenizer.vocabulary.controls
+    roles = ("bos_token", "eos_token", "unk_token", "pad_token")
+    config: dict[str, object] = {
+        # A token that text can spell is none that a reader may keep out of text.
+        **{r: n for r, n in tokenizer.names.items() if r in roles and n in controls},
+        "add_bos_token": tokenizer.adds_bos,
+        "clean_up_tokenization_spaces": False,
+    }
+    if template := found.text("tokenizer.chat_template"):
+        config["chat_template"] = template
+    if found.is_byte_level:
+        table = _byte_level(found)
+        library = library_of(
+            {name: i for i, name in enumerate(table.names)},
+            table.merges,
+            added=table.added,
+            special=list(table.controls),
+            splitting=table.splitting,
+        )
+        library.decoder = decoders.ByteLevel()
+        if tokenizer.adds_bos:
+            bos = tokenizer.names["bos_token"]
+            library.post_processor = processors.TemplateProcessing(
+                single=f"{bos} $A", special_tokens=[(bos, table.controls[bos])]
+            )
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        files = {"tokenizer.json": library.to_str(pretty=True).encode()}
+    else:
+        pieces, has_prefix = _pieces(found)
+        config |= {"tokenizer_class": "LlamaTokenizer", "legacy": True}
+        if not has_prefix:
+            config["add_prefix_space"] = False
+        files = {"tokenizer.model": spm_model("GGUF", pieces, dummy_prefix=has_prefix)}
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    return {**files, "tokenizer_config.json": text.encode()}
+
+
+class _Table(NamedTuple):
+    """A byte-level vocabulary; as for `byte_level_bpe`."""
+
+    names: list[str]
+    merges: list[tuple[str, str]]
+    controls: dict[str, int]
+    added: list[str]
+    splitting: Splitting
+
+
+def _byte_level(fields: _Fields) -> _Table:
     pre = fields.text("tokenizer.ggml.pre")
     splitting = SPLITTINGS.get(pre or "")
     if splitting is None:
@@ -73,11 +142,7 @@ def _byte_level(fields: _Fields) -> Tokenizer:
         for name, kind in zip(names, kinds, strict=True)
         if kind is Kind.USER_DEFINED and name not in controls
     ]
-    codec, vocabulary = byte_level_bpe(
-        "GGUF", names, merges, controls=controls, added=added, splitting=splitting
-    )
-    # add_space_prefix is SentencePiece's, and llama.cpp, which defines the format, reads it there.
-    return fields.finish(Tokenizer(vocabulary, codec, adds_bos=splitting.adds_bos))
+    return _Table(names, merges, controls, added, splitting)
 
 
 def _merges(lines: list[str]) -> list[tuple[str, str]]:
@@ -89,7 +154,8 @@ def _merges(lines: list[str]) -> list[tuple[str, str]]:
     return merges
 
 
-def _sentencepiece(fields: _Fields) -> Tokenizer:
+def _pieces(fields: _Fields) -> tuple[list[Piece], bool]:
+    """The pieces of a SentencePiece vocabulary, and whether a text begins with a space."""
     names, kinds = fields.tokens()
     # SentencePiece wants one unknown token. Some files call unused ids unknown, or it a control.
     kinds = [Kind.CONTROL if kind is Kind.UNKNOWN else kind for kind in kinds]
@@ -101,13 +167,7 @@ def _sentencepiece(fields: _Fields) -> Tokenizer:
     if len(scores) != len(names):
         raise DataError("GGUF", f"{PREFIX}scores", got=len(scores), want=len(names))
     pieces = [Piece(*piece) for piece in zip(names, scores, kinds, strict=True)]
-    has_prefix = fields.flag("add_space_prefix", default=True)
-    model = spm_model("GGUF", pieces, dummy_prefix=has_prefix)
-    vocabulary = spm_vocabulary("GGUF", pieces, strip=Strip.ONE if has_prefix else Strip.NONE)
-    # As llama.cpp does it, a text after a control token gets its space too.
-    codec = SpmCodec("GGUF", model, prefix="always")
-    tokenizer = Tokenizer(vocabulary, codec, bos_id=1, eos_ids=(2,), adds_bos=True)
-    return fields.finish(tokenizer)
+    return pieces, fields.flag("add_space_prefix", default=True)
 
 
 @dataclass(frozen=True)
@@ -115,6 +175,14 @@ class _Fields:
     """Metadata, each field read as what it must be."""
 
     fields: Mapping[str, object]
+
+    @property
+    def is_byte_level(self) -> bool:
+        """Whether the vocabulary is of bytes, as GPT-2's, or else SentencePiece's."""
+        model = self.text(f"{PREFIX}model")
+        if model not in ("gpt2", "llama"):
+            raise DataError("GGUF", f"{PREFIX}model", got=model or "none", want="gpt2 or llama")
+        return model == "gpt2"
 
     def text(self, key: str) -> str | None:
         value = self.fields.get(key)

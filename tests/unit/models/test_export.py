@@ -5,13 +5,16 @@ import pytest
 from oracles import oracle
 from torch_models import random_tensors, tiny_gpt2, tiny_llama
 from toys import toy_gpt2, toy_llama
+from vocabularies import gguf_bpe
 
 import orion_ane
 from orion_ane.errors import ConfigError
 from orion_ane.host.rope import Rope
 from orion_ane.models.build import tokenizer_of
 from orion_ane.models.weights import TokenizerFiles, load_checkpoint
+from orion_ane.models.weights.checkpoint import GgufTokenizer
 from orion_ane.models.weights.export import export
+from orion_ane.text import from_gguf
 
 LLAMA3 = Rope(
     5e5,
@@ -106,6 +109,17 @@ def test_tokenizer_files_come_along(toy, tmp_path):
         export(tmp_path / "out", source.config, source.tensors)
 
 
+def test_a_tokenizer_of_a_gguf_file_becomes_files_and_all_have_one_mode(rng, tmp_path):
+    fields = gguf_bpe()
+    config = tiny_llama(vocab=len(fields["tokenizer.ggml.tokens"]), eos_ids=(1,))
+    tensors = random_tensors(config, rng)
+    assert export(tmp_path / "out", config, tensors, GgufTokenizer(fields)) == []
+    again = load_checkpoint(tmp_path / "out")
+    same(again, config, tensors)
+    assert tokenizer_of(again).encode("the cat") == from_gguf(fields).encode("the cat")
+    assert len({file.stat().st_mode for file in (tmp_path / "out").iterdir()}) == 1
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -119,3 +133,11 @@ def test_what_a_header_cannot_say_is_refused(config, message, rng, tmp_path):
     with pytest.raises(ConfigError, match=message):
         export(tmp_path / "m.bin", config, random_tensors(config, rng))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["out.gguf", "out.safetensors"])
+def test_a_file_of_a_format_that_is_not_written_is_refused(name, rng, tmp_path):
+    config = tiny_llama()
+    with pytest.raises(ConfigError, match=r"give a folder: .*out; or out\.bin"):
+        export(tmp_path / name, config, random_tensors(config, rng))
+    assert not (tmp_path / name).exists()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles import oracle
 from vocabularies import gguf_bpe, gguf_spm
 
 from orion_ane.errors import DataError
-from orion_ane.text import from_gguf
+from orion_ane.text import files_from_gguf, from_folder, from_gguf
 from orion_ane.text.bpe import SPLITTINGS
 
 P = "tokenizer.ggml."
@@ -203,3 +204,57 @@ def test_bos_that_is_wanted_must_be_there():
     del fields[P + "bos_token_id"]
     with pytest.raises(DataError, match="add_bos_token: there is no BOS"):
         from_gguf(fields)
+
+
+TEXTS = ["the cat", " the  cat\n", "é 123 <s>", "x</s>the", "", "cat.\n\n  Dog's"]
+TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}</s>{% endfor %}"
+
+
+def written(fields, folder):
+    for name, data in files_from_gguf(fields).items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("pre", SPLITTINGS)
+def test_as_files_of_a_folder_a_byte_level_tokenizer_is_what_it_was(pre, tmp_path):
+    fields = gguf_bpe() | {P + "pre": pre, "tokenizer.chat_template": TEMPLATE}
+    fields[P + "tokens"] += ["«é x»", "zebra"]
+    fields[P + "token_type"] += [4, 1]
+    same(from_folder(written(fields, tmp_path)), from_gguf(fields))
+
+
+@pytest.mark.parametrize("has_prefix", [True, False])
+def test_as_files_of_a_folder_a_sentencepiece_tokenizer_is_what_it_was(has_prefix, tmp_path):
+    fields = gguf_spm() | {P + "add_space_prefix": has_prefix}
+    same(from_folder(written(fields, tmp_path)), from_gguf(fields))
+
+
+def same(found, want):
+    assert (found.bos_id, found.adds_bos, found.eos_ids) == (
+        want.bos_id, want.adds_bos, want.eos_ids
+    )  # fmt: skip
+    for text in TEXTS:
+        assert found.prompt_ids(text) == want.prompt_ids(text)
+        assert found.encode(text, specials=True) == want.encode(text, specials=True)
+        assert found.decode(want.encode(text)) == want.decode(want.encode(text))
+    if want.template is not None:
+        messages = [{"role": "user", "content": "the cat</s>"}]
+        assert found.chat(messages) == want.chat(messages)
+
+
+def test_transformers_reads_such_files_alike(tmp_path):
+    fields = gguf_bpe() | {P + "pre": "llama-bpe"}
+    theirs = oracle("transformers").AutoTokenizer.from_pretrained(written(fields, tmp_path))
+    ours = from_gguf(fields)
+    for text in TEXTS:
+        assert theirs.encode(text)[1:] == ours.encode(text, specials=True)
+        assert theirs.encode(text)[0] == ours.bos_id
+    assert (theirs.bos_token, theirs.eos_token) == ("<s>", "</s>")
+
+
+def test_an_end_that_text_can_spell_is_named_by_no_file(tmp_path):
+    fields = gguf_bpe()
+    newline = fields[P + "tokens"].index("Ċ")
+    again = from_folder(written(fields | {P + "eos_token_id": newline}, tmp_path))
+    assert again.encode("\n") == [newline]

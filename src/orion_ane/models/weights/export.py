@@ -17,7 +17,11 @@ from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.host.rope import Rope
 from orion_ane.host.rope import tables as rope_tables
 from orion_ane.models.config import GPT2Config, LlamaConfig, ModelConfig
-from orion_ane.models.weights.checkpoint import TokenizerFiles, TokenizerSource
+from orion_ane.models.weights.checkpoint import (
+    GgufTokenizer,
+    TokenizerFiles,
+    TokenizerSource,
+)
 from orion_ane.models.weights.hf import HEAD, WEIGHTS, hf_entries
 from orion_ane.models.weights.llama2c import FIELDS, HEADER, ORDER, layout, load_llama2c
 from orion_ane.models.weights.tensors import as_is, to_interleaved
@@ -38,7 +42,8 @@ def export(
 ) -> list[str]:
     """Write a model in fp32: `*.bin` is a llama2.c file, any other path a Hugging Face folder.
 
-    It is on the disk, whole, when this returns.  Files of a tokenizer are copied as they are.
+    It is on the disk, whole, when this returns.  Files of a tokenizer are copied as they are,
+    and one that stands in a GGUF file is written as such.
 
     Args:
         path: the file or folder.
@@ -57,7 +62,7 @@ def export(
     if isinstance(config, LlamaConfig) and path.suffix == LLAMA2C:
         return _llama2c(path, config, tensors, tokenizer)
     document = to_hf(config)
-    files = tokenizer.files if isinstance(tokenizer, TokenizerFiles) else {}
+    files = _tokenizer_files(tokenizer)
     with folder_beside(path, replace=replace, is_ours=is_written) as made:
         _write_json(made / "config.json", document)
         ends = {name: document[name] for name in ("bos_token_id", "eos_token_id")}
@@ -65,8 +70,10 @@ def export(
             _write_json(made / "generation_config.json", ends)
         save_file(_hf_tensors(config, tensors), made / WEIGHTS, metadata={"format": "pt"})
         _flush(made / WEIGHTS)
-        for name, file in _with_template(files).items():
-            write_file(made / name, file.read_bytes())
+        # The library's files are their owner's alone, unlike any other that a user writes.
+        (made / WEIGHTS).chmod((made / "config.json").stat().st_mode & 0o777)
+        for name, data in files.items():
+            write_file(made / name, data)
         mark(made)
     return _missed(tokenizer)
 
@@ -75,12 +82,16 @@ def want_exportable(path: Path, config: ModelConfig, *, replace: bool = False) -
     """Refuse what `export` would, before there is anything to write.
 
     Raises:
-        ConfigError: something is there already, or the format cannot say what the model is.
+        ConfigError: something is there already, the format cannot say what the model is, or the
+            name ends as one of a format that is not written.
     """
     if path.suffix == LLAMA2C:
         _want_llama2c(str(path), config)
         _want_room(path, replace=replace)
         return
+    if path.suffix in (".gguf", ".safetensors"):
+        hint = f"give a folder: {path.with_suffix('')}; or {path.with_suffix(LLAMA2C).name}"
+        raise ConfigError(str(path), "models are not written as such a file", hint=hint)
     to_hf(config)
     want_room(path, is_written, replace=replace)
 
@@ -164,24 +175,29 @@ def _hf_tensors(config: ModelConfig, tensors: Mapping[str, Array]) -> dict[str, 
     return found
 
 
-def _with_template(files: Mapping[str, Path]) -> dict[str, Path]:
-    """The files, and the chat template that lies beside them."""
-    found = dict(files)
-    for file in files.values():
-        if (template := file.parent / BESIDE).is_file():
-            found[BESIDE] = template
-    return found
+def _tokenizer_files(tokenizer: TokenizerSource | None) -> dict[str, bytes]:
+    """The files by name, with the chat template that lies beside them."""
+    match tokenizer:
+        case TokenizerFiles(files=files):
+            found = {name: file.read_bytes() for name, file in files.items()}
+            for file in files.values():
+                if (template := file.parent / BESIDE).is_file():
+                    found[BESIDE] = template.read_bytes()
+            return found
+        case GgufTokenizer(fields=fields):
+            from orion_ane.text import files_from_gguf
+
+            return files_from_gguf(fields)
+    return {}
 
 
 def _missed(tokenizer: TokenizerSource | None) -> list[str]:
     match tokenizer:
-        case TokenizerFiles(kind="huggingface"):
-            return []
-        case TokenizerFiles():
+        case TokenizerFiles(kind="llama2c"):
             return ["the tokenizer is llama2.c's: this package reads it, transformers does not"]
         case None:
             return ["the model has no tokenizer: none was written"]
-    return ["the tokenizer stands in a GGUF file and was not written: copy one beside the model"]
+    return []
 
 
 def _llama2c(
