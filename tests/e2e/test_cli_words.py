@@ -158,3 +158,13 @@ def test_a_target_alone_asks_for_the_emulator_which_is_said(capfd, llama, text):
 def test_how_a_device_computes_is_in_the_line_of_figures(capfd, llama):
     _, _, err = ran(capfd, "generate", "--model", llama, "--prompt", "a", "--max-tokens", "1")
     assert "1 tokens on cpu (fp32), ended by length" in err
+
+
+def test_a_model_that_is_not_given_is_asked_for_with_options_that_there_are(capfd, text):
+    code, _, err = ran(capfd, "lora", "train", "--data", text, "--steps", "1")
+    assert code == 2
+    assert "give --model" in err
+    assert "--from-scratch" not in err
+    code, _, err = ran(capfd, "train", "--data", text, "--steps", "1")
+    assert code == 2
+    assert "or --from-scratch" in err

@@ -30,7 +30,9 @@ _STATE = _State()
 @cache
 def tell() -> None:
     """Say once in a process what takes so long."""
-    _log.warning("compiling loops for this way of running, once for this machine: some 10 seconds")
+    _log.warning(
+        "compiling loops that are not kept yet, once for this machine: up to some 10 seconds"
+    )
 
 
 @contextmanager

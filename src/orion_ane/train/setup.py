@@ -202,7 +202,8 @@ def _source(config: TrainConfig) -> Checkpoint:
     """What is to be trained; beside a new model, `model` is where its tokenizer comes from."""
     if config.from_scratch is None:
         if config.model is None:
-            hint = "give --model to train one further, or --from-scratch"
+            anew = "" if config.adapter else " to train one further, or --from-scratch"
+            hint = f"give --model{anew}"
             raise ConfigError("model", "not given", hint=hint)
         return load_checkpoint(find(config.model))
     made = from_scratch(config.from_scratch, seed=config.seed)

@@ -106,7 +106,11 @@ def large(least: int) -> Check:
         for side, name, of in _each(subject):
             if of.nbytes < least:
                 message = f"a surface of {of.nbytes} bytes, want at least {least}"
-                yield _at(subject, side)(name, message, "choose a longer bucket")
+                yield _at(subject, side)(
+                    name,
+                    message,
+                    "make the port longer, as `orion opt` does",
+                )
 
     return check
 
