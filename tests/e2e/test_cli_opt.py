@@ -112,9 +112,9 @@ def test_a_text_is_piped_in(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "words", "says"),
     [
-        (TEXT, ["--passes", "nosuch"], "orion: passes: no such pass: got nosuch, want casts"),
-        (TEXT, ["--passes", "gelu"], "orion: passes: gelu fits a graph to a target: want a"),
-        (TEXT, ["--target", "m9"], "orion: target: no such target: got m9"),
+        (TEXT, ["--passes", "nosuch"], "orion: --passes: no such pass: got nosuch, want casts"),
+        (TEXT, ["--passes", "gelu"], "orion: --passes: gelu fits a graph to a target: want a"),
+        (TEXT, ["--target", "m9"], "orion: --target: no such target: got m9"),
         ("func main", [], "orion: {path}:1:10: "),
     ],
 )
