@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from orion_ane.compiler import compile as compile
     from orion_ane.generate.model import Model as Model
     from orion_ane.generate.model import load as load
+    from orion_ane.generate.options import Options as Options
     from orion_ane.generate.result import Generation as Generation
     from orion_ane.generate.result import Piece as Piece
     from orion_ane.runtime.registry import backend as backend
@@ -22,6 +23,7 @@ __version__: str
 _HOMES = {
     "Generation": "orion_ane.generate.result",
     "Model": "orion_ane.generate.model",
+    "Options": "orion_ane.generate.options",
     "Piece": "orion_ane.generate.result",
     "TrainConfig": "orion_ane.train.config",
     "Trainer": "orion_ane.train.run",

@@ -72,7 +72,8 @@ def load(
     Args:
         path: `gpt2`, `owner/name`, `smollm2-135m`, a Hugging Face folder, a GGUF or llama2.c file;
             by default the small model that the package carries.
-        device: `cpu`, `emulator`, `ane`, or `auto`, which says in `Model.device` what it took.
+        device: `cpu`, `emulator`, `ane`, or `auto`, which says in `Model.device` what it took: the
+            emulator where there is a target, else `ane` where a probe has passed, else `cpu`.
         weights: how matrices are stored: `auto` keeps the file's own precision on `cpu` (bf16 as
             fp32, GGUF quants as fp16); the emulator computes in fp16 whatever the file has.
             `int8` makes codes of a byte with a scale a row, `q8_0` with one for each 32, which is
@@ -306,10 +307,10 @@ class Model:
     def generate(
         self, prompt: str | list[int] | list[str] | list[list[int]], **options: Unpack[Request]
     ) -> Generation | list[Generation]:
-        """The continuation of a prompt, or of each of several; options as `Options` lists them.
+        """The continuation of a prompt, or of each of several; `orion_ane.Options` lists options.
 
         Prompts of unequal length need no padding: each is a sequence of its own, with its own
-        generator from the same seed, so it gives what it gives alone (cases G13, G17).
+        generator from the same seed, so it gives what it gives alone.
 
         Raises:
             ConfigError: an option means nothing, or a prompt does not fit the context.
@@ -328,7 +329,7 @@ class Model:
 
         Args:
             prompt: text, which gets the model's BOS, or ids, which are taken as they are.
-            **options: see `Options`.
+            **options: see `orion_ane.Options`.
 
         Raises:
             ConfigError: an option means nothing, or the prompt does not fit the context.
