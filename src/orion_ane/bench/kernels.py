@@ -23,7 +23,7 @@ from orion_ane.runtime.backend import Executable
 from orion_ane.runtime.registry import backend
 from orion_ane.types import Array, DType, TensorType
 
-HALF, MIXED = Precision(DType.FP16, DType.FP16), Precision(DType.FP16, DType.FP32)
+HALF, MIXED = Precision(DType.FP16, DType.FP16), Precision(DType.FP32, DType.FP16)
 FP32 = Precision(DType.FP32, DType.FP32)
 LEAST_S = 0.05
 """A run repeats its work for about so long, since a clock and a thread's start are not free."""

@@ -15,6 +15,8 @@ from orion_ane.bench.harness import Row, Samples, interleaved, machine
 from orion_ane.cli.main import main
 from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.models.config import LlamaConfig
+from orion_ane.ops import Weight
+from orion_ane.types import DType
 
 ROW = Row("decode", 100.0, 90.0, 110.0, "tokens/s", 9, machine())
 PEER = """import json, sys
@@ -251,3 +253,10 @@ def test_peers_of_the_source_work_or_say_why_not(name):
         if notes:
             pytest.skip(notes[0])
         assert set(running[0]()) == {"prefill", "decode"}
+
+
+def test_the_product_that_is_named_fp16_reads_fp16_and_computes_fp32():
+    graph = kernels.product(*kernels.THIN, kernels.MIXED)
+    (stored,) = [node for node in graph.nodes if isinstance(node.op, Weight)]
+    assert kernels.THIN_ROW.startswith("fp16 ")
+    assert (stored.type.dtype, graph.outputs["y"].type.dtype) == (DType.FP16, DType.FP32)
