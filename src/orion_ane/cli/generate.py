@@ -134,6 +134,11 @@ def generate(
             result = _follow(pieces, model, as_json=as_json, shown=shown)
         if len(result.ids) < options["max_tokens"] and result.finish_reason == "length":
             say(f"note: the context is full after {len(result.ids)} new tokens")
+        if not result.ids and result.finish_reason == "stop" and loaded.tokenizer.template:
+            say("note: this model was tuned for chats, and a prompt alone is none: from Python,")
+            say(
+                "      model.tokenizer.chat([...]) makes the ids of one, which model.generate takes"
+            )
         return 130 if result.finish_reason == "interrupted" else 0
 
 
