@@ -21,11 +21,13 @@ import numpy as np
 from llvmlite import binding
 
 from orion_ane.ane.numerics import ConvForm
-from orion_ane.engine import kernels as engine
-from orion_ane.engine.half import bits
 from orion_ane.engine.macs.conv import conv, conv_weight
 from orion_ane.engine.macs.products import product_sum, rows
-from orion_ane.types import Array
+from orion_ane.engine.plan.plan import plan
+from orion_ane.engine.threads import Threads
+from orion_ane.ir import Graph
+from orion_ane.ops import Weight, cast, conv1x1, input_, weight
+from orion_ane.types import Array, DType, TensorType
 
 Work = Callable[[], object]
 
@@ -75,12 +77,21 @@ def thin(rng: np.random.Generator, runs: int) -> None:
         w, x = normal(rng, o, k, scale=0.02), normal(rng, k, 1)
         repeats = max(1, 16_000_000 // w.size)
         exact = partial(product_sum, rows(w), x, overflow="sticky")
-        single, y = x.ravel().astype(np.float32), np.empty(o, np.float32)
-        inexact = partial(engine.rows_by_vector, bits(w), single, y)
+        inexact = product(w, x.astype(np.float32))
         works = {"exact": repeated(exact, repeats), "inexact": repeated(inexact, repeats)}
         found = medians(works, runs)
         rates = [w.nbytes * repeats / found[name] / 1e9 for name in works]
         print(f"{f'[{o},{k}]':20} {rates[0]:12.1f} {rates[1]:15.1f} {rates[0] / rates[1]:7.2f}")
+
+
+def product(w: Array, x: Array) -> Work:
+    """An fp16 weight times a column in fp32 sums, as `cpu` computes it."""
+    leaf, column = weight("w", TensorType.of(w[..., None, None])), x[None, :, :, None]
+    fed = input_("x", TensorType.of(column))
+    graph = Graph({"x": fed}, {"y": conv1x1(fed, cast(leaf, DType.FP32))})
+    assert isinstance(leaf.op, Weight)
+    made = plan(graph, {leaf.op: w[..., None, None]}, rounds=False, threads=Threads(1))
+    return made.bind({"x": column}, {"y": np.empty((1, len(w), 1, 1), np.float32)}).run
 
 
 def repeated(work: Work, repeats: int) -> Work:

@@ -7,12 +7,13 @@ from typing import Any
 import numba
 import numpy as np
 
-from orion_ane.engine import kernels
 from orion_ane.engine.jit import compiled
 from orion_ane.types import Array
 
+_SUMS = frozenset({"reassoc", "contract", "nsz"})  # what lets a sum be vectorised
 
-@compiled(parallel=True, fastmath=kernels.SUMS)
+
+@compiled(parallel=True, fastmath=_SUMS)
 def total(x: Array) -> Any:
     """The sum of x."""
     found = np.float32(0)
@@ -21,7 +22,7 @@ def total(x: Array) -> Any:
     return found
 
 
-@compiled(parallel=True, fastmath=kernels.SUMS)
+@compiled(parallel=True, fastmath=_SUMS)
 def triad(x: Array, y: Array, a: Any) -> Any:
     """The sum of x + a y."""
     found = np.float32(0)

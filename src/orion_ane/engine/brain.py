@@ -10,7 +10,7 @@ import numpy as np
 
 from orion_ane.engine.functions import Function
 from orion_ane.engine.lowering import Lowering
-from orion_ane.engine.products import THIN_COLUMNS
+from orion_ane.engine.plan.layout import THIN_COLUMNS
 from orion_ane.engine.threads import Threads
 from orion_ane.errors import ConfigError
 from orion_ane.ir.graph import Graph

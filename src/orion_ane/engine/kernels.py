@@ -1,4 +1,4 @@
-"""The numba kernels: thin products straight from fp16 weights, and fp16 conversions.
+"""The numba kernels that convert fp16, and numba's own threads.
 
 One file, since numba's disk cache does not notice a change in a helper of another file.  They are
 compiled at their first call and kept on disk: beside this file, or in `NUMBA_CACHE_DIR`, or in
@@ -16,17 +16,11 @@ from functools import cache
 from typing import Any, cast
 
 import numba
-import numpy as np
 from llvmlite import ir
 from numba import config, types
 
 from orion_ane.engine.jit import compiled, intrinsic
 from orion_ane.types import Array
-
-CHUNKS = 64  # rows are dealt out in this many runs, whatever the number of threads
-
-SUMS = frozenset({"reassoc", "contract", "nsz"})
-"""What lets a sum be vectorised.  Not `fast`: that may assume that no NaN or infinity occurs."""
 
 
 @intrinsic
@@ -50,36 +44,6 @@ def _half(_context: Any, x: Any) -> Any:
         return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
 
     return types.uint16(x), to_half
-
-
-@compiled(fastmath=SUMS)
-def _dot(w: Array, x: Array) -> Any:
-    # A function of its own: inlined into the loop over rows it does not vectorise as well.
-    total = np.float32(0)
-    for i in range(x.shape[0]):
-        total += _load(w[i]) * x[i]
-    return total
-
-
-@compiled(parallel=True)
-def rows_by_vector(w: Array, x: Array, y: Array) -> None:
-    """y = w x, each row of w read once by one thread.  w: [O,I], x: [I], y: [O]."""
-    rows = w.shape[0]
-    for chunk in numba.prange(CHUNKS):
-        for o in range(chunk * rows // CHUNKS, (chunk + 1) * rows // CHUNKS):
-            y[o] = _dot(w[o], x)
-
-
-@compiled(parallel=True)
-def rows_by_columns(w: Array, x: Array, y: Array) -> None:
-    """y = w xᵀ, each row of w read once by one thread.  w: [O,I], x: [S,I], y: [O,S]."""
-    rows = w.shape[0]
-    for chunk in numba.prange(CHUNKS):
-        row = np.empty(w.shape[1], np.float32)
-        for o in range(chunk * rows // CHUNKS, (chunk + 1) * rows // CHUNKS):
-            widen(w[o], row)
-            for s in range(x.shape[0]):
-                y[o, s] = _dot(row, x[s])
 
 
 @compiled()

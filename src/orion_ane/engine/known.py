@@ -10,12 +10,15 @@ from orion_ane.engine.functions import ROUNDS_NOTHING, Function, function_of
 from orion_ane.engine.half import rounder, widen
 from orion_ane.errors import ShapeError
 from orion_ane.ir.node import Node
+from orion_ane.ops.foreign.conv import Conv
+from orion_ane.ops.foreign.linear import Linear
 from orion_ane.ops.leaf import Const, Input, Weight
 from orion_ane.ops.linear import Conv1x1, Matmul
 from orion_ane.ops.shape import Cast, Identity, Reshape, Slice, Transpose
 from orion_ane.types import Array, DType
 
 MAX_FOLDED_BYTES = 1 << 24  # a constant may grow to this when it is folded; larger ones only shrink
+PRODUCTS = (Conv1x1, Matmul, Linear, Conv)  # not folded: who computes has kernels for them
 BLOCK = 128  # columns of a transposed matrix that are laid out at once: their rows stay in cache
 
 
@@ -76,7 +79,7 @@ class Known:
 
     def _fold(self, node: Node, args: tuple[Node, ...]) -> Array | None:
         """The node's value, where its operands are constants and it is cheap to keep."""
-        if not all(arg in self.constants for arg in args) or isinstance(node.op, Conv1x1 | Matmul):
+        if not all(arg in self.constants for arg in args) or isinstance(node.op, PRODUCTS):
             return None
         known = [self.constants[arg] for arg in args]
         if node.type.nbytes > max(MAX_FOLDED_BYTES, *(array.nbytes for array in known)):

@@ -9,15 +9,12 @@ import numpy as np
 from orion_ane.engine.functions import Function
 from orion_ane.engine.half import widen
 from orion_ane.engine.known import Known
-from orion_ane.engine.matmul import conv1x1_by_input, convolution, linear, matmul
-from orion_ane.engine.products import conv1x1
+from orion_ane.engine.products import product_of
 from orion_ane.engine.tape import Slots, Step, Tape, drop, finisher, step_of
 from orion_ane.engine.threads import Threads
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node
-from orion_ane.ops.foreign.conv import Conv
-from orion_ane.ops.foreign.linear import Linear
-from orion_ane.ops.linear import Conv1x1, Matmul
+from orion_ane.ops.linear import Conv1x1
 from orion_ane.types import Array, DType
 
 Call: TypeAlias = tuple[Node, Function, tuple[Node, ...]]
@@ -66,19 +63,11 @@ class Lowering:
     def _call(self, node: Node) -> tuple[Function, tuple[Node, ...]]:
         """The function that computes the node, and the values it takes from slots."""
         args = tuple(map(self.known.origin, node.args))
-        types = tuple(arg.type for arg in node.args)
-        match node.op:
-            case Conv1x1() if args[1] in self.constants:
-                return conv1x1(types[0], self.constants[args[1]], self.threads), args[:1]
-            case Conv1x1():
-                return conv1x1_by_input(types[0], types[1], self.threads), args
-            case Matmul() as op:
-                return matmul(node, op, self.threads), args
-            case Linear():
-                return linear, args
-            case Conv() as op:
-                return convolution(node, op), args
-        return self.known.function(node), args
+        constants = {i: self.constants[arg] for i, arg in enumerate(args) if arg in self.constants}
+        found = product_of(node, constants, self.threads)
+        if found is None:
+            return self.known.function(node), args
+        return found, args[:1] if isinstance(node.op, Conv1x1) and 1 in constants else args
 
     def _new_slot(self, node: Node, value: Array | None = None) -> int:
         self.slot[node] = len(self.slots)

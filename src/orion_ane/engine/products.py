@@ -1,134 +1,104 @@
-"""conv1x1 with a constant weight: thin products by our kernels, wide ones by numpy's BLAS.
+"""Products on a tape: what a plan computes of them, by its kernels.
 
-The order of a sum differs from `Op.eval`'s, and between these ways; which way is taken depends
-on the types alone.
+So an op's sums are the same however a program is run, and the place of a row or a column shows in
+none.  Of numpy's BLAS that is not so: its loops for small products, and for what is left of a side
+by its blocks, sum in another order, and which sides those are depends on the processor.
 """
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 
-from orion_ane.engine import steady
 from orion_ane.engine.functions import Function
-from orion_ane.engine.half import bits, widen
 from orion_ane.engine.threads import Threads
-from orion_ane.types import Array, TensorType
+from orion_ane.engine.windows import windows
+from orion_ane.ir.graph import Graph
+from orion_ane.ir.node import Node
+from orion_ane.ops.foreign.conv import Conv
+from orion_ane.ops.foreign.linear import Linear
+from orion_ane.ops.leaf import Weight, input_, weight
+from orion_ane.ops.linear import Conv1x1, Matmul
+from orion_ane.ops.shape import cast
+from orion_ane.types import Array, DType, TensorType
 
-THIN_COLUMNS = 16  # up to here reading the weight costs more than multiplying by it
-SMALL_WEIGHT = 1 << 16  # elements: in cache, and sooner multiplied than a parallel region starts
-SMALL_PRODUCT = 1 << 21  # multiply-adds that are not worth dealing out
-BLOCK_ROWS = 256  # of a wide product: 256 × 4096 fp32 are 4 MiB
 
+def product_of(node: Node, constants: Mapping[int, Array], threads: Threads) -> Function | None:
+    """The function that computes a node in fp32; None where it is no product of such numbers.
 
-def conv1x1(x: TensorType, weight: Array, threads: Threads) -> Function:
-    """out[o, s] = Σᵢ w[o, i] x[i, s] with a constant weight, fp16 or fp32, as a function of x.
-
-    An fp16 weight is widened where it is small; else row by row or block by block, in each run.
+    Args:
+        node: any.
+        constants: operands by place.  A `conv1x1` reads a constant weight, fp16 or fp32, where it
+            lies, which is none of the function's arguments.
+        threads: who computes; how many does not show.
     """
-    n, inner, h, s = x.shape
-    outer, columns = weight.shape[0], n * h * s
-    flat = weight.reshape(outer, inner)
-    if n == 1:
-        product = _product(flat, columns, (1, outer, h, s), threads)
-        return lambda x: product(x.reshape(inner, columns))
-    product = _product(flat, columns, (outer, n, h, s), threads)
-
-    def batched(x: Array) -> Array:
-        y = product(x.transpose(1, 0, 2, 3).reshape(inner, columns))
-        return np.ascontiguousarray(y.transpose(1, 0, 2, 3))
-
-    return batched
-
-
-def _product(weight: Array, columns: int, shape: tuple[int, ...], threads: Threads) -> Function:
-    """[O,I] times [I, columns] as a function of the right side, the result [O, columns] so shaped.
-
-    The result owns its memory where it is large, so that a port may hand it out.
-    """
-    if weight.size <= SMALL_WEIGHT and weight.size * columns <= SMALL_PRODUCT:
-        wide = widen(weight) if weight.dtype == np.float16 else weight
-        return lambda x: steady.multiply(wide, x, rows=False).reshape(shape)
-    if columns == 1:
-        return _by_vector(weight, shape, threads)
-    if columns <= THIN_COLUMNS:
-        return _by_columns(weight, columns, shape, threads)
-    return _by_blocks(weight, columns, shape, threads)
+    if not node.type.dtype.is_float:
+        return None
+    match node.op:
+        case Conv1x1() | Matmul() as op:
+            shapes = [arg.type.shape for arg in node.args]
+            stored = constants.get(1) if isinstance(op, Conv1x1) else None
+            return _planned(op, shapes, threads, stored)
+        case Linear():
+            return _linear(node, threads)
+        case Conv() as op:
+            return _convolution(node, op, threads)
+    return None
 
 
-def _by_vector(weight: Array, shape: tuple[int, ...], threads: Threads) -> Function:
-    from orion_ane.engine import kernels
+def _planned(
+    op: Conv1x1 | Matmul,
+    shapes: Sequence[tuple[int, ...]],
+    threads: Threads,
+    stored: Array | None = None,
+) -> Function:
+    """A product of fp32 arrays of these shapes, the second of which may be a stored one."""
+    from orion_ane.engine.plan.plan import plan  # it imports numba, where kernels are not kept
 
-    threads.use_kernels = True
-    w, kernel = bits(weight), kernels.rows_by_vector
+    x, w = (input_(f"x{i}", TensorType(DType.FP32, shape)) for i, shape in enumerate(shapes))
+    arrays: dict[Weight, Array] = {}
+    inputs = {"x0": x, "x1": w}
+    if stored is not None:
+        leaf = weight("w", TensorType.of(stored))
+        assert isinstance(leaf.op, Weight)
+        arrays[leaf.op], w = stored, cast(leaf, DType.FP32)
+        del inputs["x1"]
+    y = Node(op, (x, w))
+    made = plan(Graph(inputs, {"y": y}), arrays, rounds=False, threads=threads)
 
-    def product(x: Array) -> Array:
-        y = np.empty(shape, np.float32)
-        kernel(w, x.flatten(), y.reshape(-1))  # x copied: the kernel sees one kind of array
-        return y
+    def product(*args: Array) -> Array:
+        out = np.empty(y.type.shape, np.float32)
+        made.bind(dict(zip(inputs, args, strict=True)), {"y": out}).work()
+        return out
 
     return product
 
 
-def _by_columns(weight: Array, columns: int, shape: tuple[int, ...], threads: Threads) -> Function:
-    from orion_ane.engine import kernels
+def _linear(node: Node, threads: Threads) -> Function:
+    """X wᵀ + bias."""
+    x, w, _ = (arg.type.shape for arg in node.args)
+    rows = prod(x[:-1])
+    multiply = _planned(Matmul(ty=True), [(rows, x[-1]), w], threads)
 
-    threads.use_kernels = True
-    w, kernel = bits(weight), kernels.rows_by_columns
-
-    def product(x: Array) -> Array:
-        y = np.empty(shape, np.float32)
-        kernel(w, x.T.copy(), y.reshape(-1, columns))
-        return y
-
-    return product
-
-
-def _by_blocks(weight: Array, columns: int, shape: tuple[int, ...], threads: Threads) -> Function:
-    (outer, inner), wide = weight.shape, steady.edged(columns)
-    # An even number of blocks of equal size, so that two threads end together.
-    parts = 2 * -(-outer // (2 * BLOCK_ROWS)) if weight.size * columns > SMALL_PRODUCT else 1
-    parts = min(parts, max(1, weight.size * columns // (2 * steady.LEAST)))  # none is small
-    rows = [slice(i * outer // parts, (i + 1) * outer // parts) for i in range(parts)]
-    block_of = _widened(weight) if weight.dtype == np.float16 else weight.__getitem__
-
-    def product(x: Array) -> Array:
-        x = np.ascontiguousarray(steady.filled(x, inner, wide))
-        y = np.empty(shape if wide == columns else (outer, wide), np.float32)
-        out = y.reshape(outer, wide)
-
-        def block(part: int) -> None:
-            with np.errstate(all="ignore"):  # a thread has its own
-                np.matmul(block_of(rows[part]), x, out=out[rows[part]])
-
-        threads.each(block, range(parts))
-        return y if wide == columns else np.ascontiguousarray(y[:, :columns]).reshape(shape)
+    def product(x: Array, w: Array, bias: Array) -> Array:
+        y: Array = multiply(x.reshape(rows, -1), w)
+        return y.reshape(node.type.shape) + bias
 
     return product
 
 
-class _Scratch(threading.local):
-    """A thread's buffer for one block of a weight, kept between products."""
+def _convolution(node: Node, op: Conv, threads: Threads) -> Function:
+    """A convolution of x, w and maybe a bias."""
+    count, outer, *places = node.type.shape
+    taps, groups = node.args[1].type.shape[1:], op.groups
+    sides = [(groups, outer // groups, prod(taps)), (groups, count * prod(places), prod(taps))]
+    multiply = _planned(Matmul(ty=True), sides, threads)
 
-    buffer = np.empty(0, np.float32)
+    def product(x: Array, w: Array, *bias: Array) -> Array:
+        found: Array = multiply(w.reshape(sides[0]), windows(op, x, taps[1:]))
+        y = np.moveaxis(found.reshape(outer, count, *places), 0, 1)
+        return y + bias[0].reshape(outer, *(1,) * len(places)) if bias else y
 
-
-_SCRATCH = _Scratch()
-
-
-def _widened(weight: Array) -> Function:
-    """Rows of an fp16 weight as fp32, in this thread's buffer and valid until its next."""
-    from orion_ane.engine import kernels
-
-    w, kernel = bits(weight), kernels.widen
-
-    def block(rows: slice) -> Array:
-        half = w[rows]
-        if _SCRATCH.buffer.size < half.size:
-            _SCRATCH.buffer = np.empty(half.size, np.float32)
-        wide = _SCRATCH.buffer[: half.size]
-        kernel(half.reshape(-1), wide)
-        return wide.reshape(half.shape)
-
-    return block
+    return product

@@ -115,12 +115,15 @@ def global_norm(gradients: Iterable[Array], *, each: Each = in_turn) -> float:
 
 
 def _squares(array: Array) -> float:
-    """The sum of squares, in double, without a double copy of the whole."""
+    """The sum of squares, in double, without a double copy of the whole.
+
+    By numpy itself: its BLAS would deal a part out among threads of its own, whose number showed.
+    """
     flat = array.reshape(-1)
     total = 0.0
     for at in range(0, flat.size, CHUNK):
         part = flat[at : at + CHUNK].astype(np.float64)
-        total += float(np.dot(part, part))
+        total += float(np.add.reduce(np.square(part, out=part)))
     return total
 
 

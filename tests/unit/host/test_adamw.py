@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from oracles import oracle
+from threadpoolctl import threadpool_limits
 
 from orion_ane.errors import ConfigError
 from orion_ane.host import adamw
@@ -81,3 +82,12 @@ def test_a_norm_beyond_fp32_is_a_number():
 def test_constants_that_mean_nothing_are_refused(bad):
     with pytest.raises(ConfigError, match=f"{next(iter(bad))}: out of range"):
         AdamW(**bad)
+
+
+def test_the_threads_of_numpy_s_blas_do_not_show_in_the_norm(rng):
+    gradients = [rng.standard_normal(100_003).astype(np.float32) for _ in range(9)]
+    found = []
+    for count in (1, 2, 3):
+        with threadpool_limits(count, user_api="blas"):
+            found.append([global_norm([gradient]) for gradient in gradients])
+    assert found[0] == found[1] == found[2]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from threadpoolctl import threadpool_limits
 
 from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.lora.adapter import LowRank, fresh, merged, of_matrices
@@ -50,6 +51,17 @@ def test_a_of_a_fused_matrix_is_rank_by_in_and_b_out_by_rank():
     """Case L03."""
     one = LowRank(np.array([[1.0, 1.0]]), np.arange(1.0, 7)[:, None], 2 / 1)
     assert (one.delta() @ [1.0, 2.0] == [6, 12, 18, 24, 30, 36]).all()
+
+
+def test_what_is_added_is_the_same_however_many_threads_numpy_s_blas_has(rng):
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 2048), (768, 16)))
+    found = []
+    for count in (1, 2, 3):
+        with threadpool_limits(count, user_api="blas"):
+            found.append(LowRank(a, b, 2.0).delta())
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+    np.testing.assert_allclose(found[0], 2 * (b.astype(float) @ a), atol=1e-4)
 
 
 def test_patterns_win_over_what_holds_for_all():

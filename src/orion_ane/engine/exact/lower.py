@@ -67,7 +67,7 @@ class ExactLowering(Lowering):
         constants = {i: self.constants[arg] for i, arg in enumerate(args) if arg in self.constants}
         found = product_of(node, constants, self.rules, self.threads)
         if found is None:
-            return self.known.function(node), args
+            return super()._call(node)
         is_prepared = 1 in constants and not isinstance(node.op, Matmul)
         return found, (args[0], *args[2:]) if is_prepared else args
 

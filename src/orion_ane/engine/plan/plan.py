@@ -156,19 +156,23 @@ class Bound:
         Raises:
             BackendError: the process was forked after its parent computed, and has no threads.
         """
+        with self._plan.threads.running(has_products=False):
+            self.work(filled)
+
+    def work(self, filled: int = MANY) -> None:
+        """The same, for whose is the process's one run already."""
         plan, code, count = self._plan, self._plan.code, self._plan.count
         if len(self._growing):
             self._bases[self._growing] = filled
         for copy, array, grows in self._copies:
             end = filled if grows else MANY
             copy[..., :end] = array[..., :end]
-        with plan.threads.running(has_products=False):
-            if self._arrays[0] is not _ARENA.bytes:
-                held = _ARENA.at_least(code.arena + count * code.scratch)
-                at = int(held.ctypes.data)
-                self._arrays[0], self._bases[0] = held, at
-                self._given = *self._tables, at + code.arena, code.scratch
-            team.lead(plan.threads, count, *self._given)
+        if self._arrays[0] is not _ARENA.bytes:
+            held = _ARENA.at_least(code.arena + count * code.scratch)
+            at = int(held.ctypes.data)
+            self._arrays[0], self._bases[0] = held, at
+            self._given = *self._tables, at + code.arena, code.scratch
+        team.lead(plan.threads, count, *self._given)
 
 
 _ZERO = np.zeros(1, np.float32)
