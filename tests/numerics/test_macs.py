@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mac_rule import away, slow, sums
 
 from orion_ane.ane.numerics import Overflow
-from orion_ane.engine.macs import kernels
+from orion_ane.engine.macs import kernels, products
 from orion_ane.engine.macs.products import (
     THIN_COLUMNS,
     exact_sums,
@@ -85,7 +85,15 @@ def operands(draw: st.DrawFn, *kinds: str) -> tuple[Array, Array]:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     outer, inner = draw(st.integers(1, 2 * ROWS + 1)), draw(st.sampled_from(SIZES))
     shape = inner, draw(st.sampled_from(COLUMNS))
-    return left(rng, (outer, inner)).astype(np.float16), right(rng, shape).astype(np.float16)
+    w, x = left(rng, (outer, inner)).astype(np.float16), right(rng, shape).astype(np.float16)
+    x[:, draw(st.sampled_from([0, 3, shape[1] - 1])) :] = x[:, -1:]  # as lanes without a token are
+    return w, x
+
+
+def alike(column: Array, columns: int) -> Array:
+    """A column so many times, and behind several an empty one: all of them are computed."""
+    x = np.repeat(column, columns, axis=1)
+    return x if columns == 1 else np.concatenate((x, np.zeros_like(column)), axis=1)
 
 
 def same(y: Array, z: Array) -> bool:
@@ -210,20 +218,20 @@ def test_nan_counts_as_infinity_and_what_is_indeterminate_is_zero(
 def test_a_sum_that_has_to_be_walked_keeps_the_floor(columns: int, overflow: Overflow) -> None:
     large = [150, -150, 150, -150]  # 30,000 there and back, twice
     w = np.array([large + [2.0**-8] * 64], np.float16)
-    x = np.repeat(np.array([[200.0]] * 4 + [[2.0**-9]] * 64, np.float16), columns, axis=1)
+    x = alike(np.array([[200.0]] * 4 + [[2.0**-9]] * 64, np.float16), columns)
     assert (product_sum(w, x, overflow=overflow) == 0).all()
     x[4:] *= 2
-    assert (product_sum(w, x, overflow=overflow) == 2.0**-10).all()
+    assert (product_sum(w, x, overflow=overflow)[:, :columns] == 2.0**-10).all()
 
 
 @pytest.mark.parametrize("columns", [1, PANEL])
 def test_zero_times_infinity_is_nothing(columns: int) -> None:
     for zero in (0.0, -0.0):
         w = np.array([[zero, 3], [np.inf, 3], [np.nan, 3]], np.float16)
-        x = np.repeat(np.array([[np.inf], [2]], np.float16), columns, axis=1)
-        assert (product_sum(w, x, overflow="sticky")[0] == 6).all()
+        x = alike(np.array([[np.inf], [2]], np.float16), columns)
+        assert (product_sum(w, x, overflow="sticky")[0, :columns] == 6).all()
         x[0] = zero
-        assert (product_sum(w, x, overflow="sticky") == 6).all()
+        assert (product_sum(w, x, overflow="sticky")[:, :columns] == 6).all()
 
 
 @pytest.mark.parametrize("columns", [2, PANEL])
@@ -250,7 +258,7 @@ def test_sums_beyond_every_window_are_still_exact(
     inner = 1 << 12
     w = np.full((3, inner), 65504, np.float16)
     w[:, inner // 2 :] = -65504
-    x = np.full((inner, columns), 65504, np.float16)
+    x = alike(np.full((inner, 1), 65504, np.float16), columns)
     w[:, -1] = KINDS[kind][0](rng, (3, 1))[:, 0]  # so that the sums do not all cancel
     want = [[away(int(total)) for total in line] for line in sums(w, x)]
     assert same(product_sum(w, x, overflow="final"), np.array(want, np.float16))
@@ -274,6 +282,38 @@ def test_a_batch_of_matrices_is_each_by_the_rule(m: int, n: int, rng: np.random.
     assert z.shape == (2, 3, m, n)
     for i, j in np.ndindex(2, 3):
         assert same(z[i, j], product_sum(x[i, j], y[j], overflow="final"))
+
+
+@pytest.mark.parametrize("axis", [-2, -1])
+def test_lanes_that_are_all_alike_give_a_batch_what_each_gives(
+    axis: int, rng: np.random.Generator
+) -> None:
+    x, y = normal(1.0)(rng, (80, 33)).reshape(2, 1, 40, 33), normal(1.0)(rng, (99, 40))
+    y = y.reshape(3, 33, 40)
+    lanes = np.moveaxis(x if axis == -2 else y, axis, 0)
+    lanes[2:] = lanes[-1]
+    z = matmul(x, y, overflow="final")
+    for i, j, lane in np.ndindex(2, 3, 40):
+        one = product_sum(x[i, 0], y[j, :, lane : lane + 1], overflow="final")
+        assert same(z[i, j, :, lane], one[:, 0])
+
+
+def test_a_lane_that_is_alike_but_for_a_zero_s_sign_or_a_later_one_is_not_left_out(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w, x = normal(1.0)(rng, (5, 3)), np.repeat(normal(1.0)(rng, (3, 1)), 40, axis=1)
+    run, computed = products._run, []
+    monkeypatch.setattr(
+        products, "_run", lambda w, x, *rest: computed.append(x.shape[1]) or run(w, x, *rest)
+    )
+    x[0] = 0.0
+    x[0, 30] = -0.0
+    product_sum(w, x, overflow="final")
+    x[:, -1] *= 2
+    product_sum(w, x, overflow="final")
+    x[:] = np.nan
+    product_sum(w, x, overflow="final")
+    assert computed == [32, 40, 1]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ class Bucket:
             np.zeros((1, decoder.config.dim, 1, lanes), dtype) for _ in range(len(self.slices) + 1)
         ]
         self._cache_mask = np.full((1, 1, lanes, self.cached), masked, dtype)
-        self._seen = self.fills = 0
+        self._seen = self._count = self.fills = 0
+        self._is_mask_new = False
         self._caches, self.new = cache.ports, cache.room(lanes)
         self.news = {
             name: part[None, :, None] for name, part in zip(cache.news, self.new, strict=True)
@@ -51,7 +52,7 @@ class Bucket:
             name: np.zeros(table.shape, dtype)
             for name, table in decoder.tables(self._positions(0, lanes)).items()
         }
-        self._shared = {"mask": _causal(lanes, masked, dtype)}
+        self._masked, self._shared = masked, {"mask": np.zeros((1, 1, lanes, lanes), dtype)}
         if cached:
             self._shared["mask_cache"] = self._cache_mask
         self._runs: dict[int, tuple[Executable, Run | None]] = {}
@@ -62,12 +63,15 @@ class Bucket:
         self.fills += 1
         positions = self._positions(start, count)
         x[0, :, 0, :count] = decoder.embed(self._host, np.asarray(ids), positions).T
-        if count < self.lanes:
+        if count < self.lanes:  # lanes without a token are all alike, which a device may use
             x[..., count:] = 0
+        self._is_mask_new = count != self._count
+        if self._is_mask_new:
+            self._count, self._shared["mask"][...] = count, self._causal(count)
         self._cache_mask[..., self._seen : start] = 0
         self._seen = start
         if self._tables:
-            for name, table in self._turned(start).items():
+            for name, table in self._turned(start, count).items():
                 self._tables[name][...] = table
 
     def run(self, layers: range, loaded: Executable) -> None:
@@ -84,9 +88,9 @@ class Bucket:
             to[...] = outputs[name]
 
     @property
-    def changing(self) -> set[str]:
-        """The ports, of all programs alike, that `fill` sets."""
-        return {"mask_cache", *self._tables}
+    def changed(self) -> set[str]:
+        """The ports, of all programs alike, that the last `fill` set."""
+        return {"mask_cache", *self._tables, *(["mask"] if self._is_mask_new else [])}
 
     def take(self, outputs: Mapping[str, Array]) -> None:
         """Set the new keys and values."""
@@ -102,10 +106,17 @@ class Bucket:
         found, last = np.arange(start, start + count), self.decoder.config.context - 1
         return found if start + count <= last + 1 else np.minimum(found, last)
 
-    def _turned(self, start: int) -> dict[str, Array]:
+    def _causal(self, count: int) -> Array:
+        """[S,S]: each lane sees itself and those before, one without a token what the last sees."""
+        lane = np.arange(self.lanes)
+        is_hidden = lane > np.minimum(lane, count - 1)[:, None]
+        return np.where(is_hidden, np.float32(self._masked), np.float32(0))
+
+    def _turned(self, start: int, count: int) -> dict[str, Array]:
         """The tables of the positions from `start` on; of single ones, many are made at once."""
         if self.lanes > 1:
-            return self.decoder.tables(self._positions(start, self.lanes))
+            positions = self._positions(start, self.lanes)
+            return self.decoder.tables(np.minimum(positions, positions[count - 1]))
         known, tables = self._ahead
         if start not in known:
             known = range(start, start + TURNED)
@@ -130,8 +141,3 @@ class Bucket:
         names = [f"{kind}_{i:02d}" for i in layers for kind in "kv"]
         hidden = self._hidden[self.slices.index(layers) + 1]
         return {"hidden": hidden, **{name: self.news[name] for name in names}}
-
-
-def _causal(lanes: int, masked: float, dtype: np.dtype[np.generic]) -> Array:
-    """[1,1,S,S]: each lane sees itself and those before."""
-    return np.triu(np.full((lanes, lanes), masked), 1).astype(dtype)[None, None]

@@ -34,7 +34,7 @@ class Chained:
         self, device: Chains, bucket: Bucket, loaded: Sequence[Executable], *, all_lanes: bool
     ) -> None:
         self._bucket, self._all_lanes = bucket, all_lanes
-        self._changing = bucket.changing & bucket.inputs(bucket.slices[0]).keys() - {"x"}
+        self._ports = bucket.inputs(bucket.slices[0]).keys() - {"x"}
         self._given = {_value(bucket, layers, name): array
                        for layers in reversed(bucket.slices)
                        for name, array in bucket.inputs(layers).items()}  # fmt: skip
@@ -80,7 +80,8 @@ class Chained:
         """
         bucket = self._bucket
         # What lies on the device is that of the run before, where that was this one's.
-        changed = {"hidden 0", *self._changing} if bucket.fills == self._fills + 1 else None
+        is_next = bucket.fills == self._fills + 1
+        changed = {"hidden 0", *(bucket.changed & self._ports)} if is_next else None
         numbers = {"count": count, "start": start, "last": count - 1, "one": 1, "zero": 0}
         found = self._chain.run(
             loaded,

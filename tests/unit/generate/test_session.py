@@ -8,6 +8,7 @@ from safetensors.numpy import load_file, save_file
 from toys import VOCAB, toy_gpt2, toy_llama
 
 import orion_ane
+from orion_ane.engine.macs import products
 from orion_ane.errors import BackendError, ConfigError, DataError
 from orion_ane.generate.kv_cache import KVCache
 from orion_ane.generate.programs import Programs
@@ -285,3 +286,17 @@ def test_a_cache_by_position_begins_with_a_line_of_memory(dtype):
         first = min(port.ctypes.data for port in cache.ports.values())
         assert first % 64 == 0
         assert all(port.shape == (1, 40, 1, capacity) for port in cache.ports.values())
+
+
+def test_lanes_without_a_token_are_all_alike_and_computed_once(checkpoint, monkeypatch):
+    half = Precision(DType.FP16, DType.FP16)
+    session = Session(programs(checkpoint, device="emulator", precision=half))
+    session.append(ids_of(3))
+    run, computed = products._run, []
+    monkeypatch.setattr(
+        products, "_run", lambda w, x, *rest: computed.append(x.shape[1]) or run(w, x, *rest)
+    )
+    for count in (1, 2, 1):
+        session.append(ids_of(count))
+    assert session.length == 7
+    assert max(computed) == 3

@@ -76,10 +76,10 @@ def product_sum(
     Raises:
         ShapeError: other types, or shapes that do not fit.
     """
-    left = w if isinstance(w, Rows) else rows(w)
-    y = np.empty((left.shape[0], *x.shape[1:]), np.float16)
-    _run(left, x, y.view(np.uint16), overflow, threads)
-    return widen(y) if x.dtype == np.float32 else y
+    left, few = w if isinstance(w, Rows) else rows(w), _unlike(x, -1)
+    y = np.empty((left.shape[0], *few.shape[1:]), np.float16)
+    _run(left, few, y.view(np.uint16), overflow, threads)
+    return _repeated(widen(y) if x.dtype == np.float32 else y, -1, x.shape[-1])
 
 
 def exact_sums(
@@ -101,6 +101,14 @@ def matmul(x: Array, y: Array, *, overflow: Overflow, threads: Threads | None = 
     What the ANE does with two operands that are both computed is known in part only
     (ane-numerics, section 2): the same grid.
     """
+    sizes = x.shape[-2], y.shape[-1]
+    x, y = _unlike(x, -2), _unlike(y, -1)
+    found = _each(x, y, overflow=overflow, threads=threads)
+    return _repeated(_repeated(found, -2, sizes[0]), -1, sizes[1])
+
+
+def _each(x: Array, y: Array, *, overflow: Overflow, threads: Threads | None) -> Array:
+    """The matrices of `matmul`, at once or one by one."""
     few = small(x.shape, y.shape, overflow=overflow)
     if few is not None:
         return narrow(few(widen(x), widen(y)))
@@ -148,6 +156,29 @@ def small(
         return z
 
     return product
+
+
+def _unlike(x: Array, axis: int) -> Array:
+    """What comes first along an axis, up to the first of those at its end that are all alike.
+
+    Lanes that hold no token are, and what is computed of one is so of all.
+    """
+    size = x.shape[axis]
+    if size <= THIN_COLUMNS or x.dtype not in (np.float16, np.float32):
+        return x
+    of = np.moveaxis(x.view(np.uint16 if x.dtype == np.float16 else np.uint32), axis, 0)
+    if not np.array_equal(of[-2], of[-1]):
+        return x
+    unlike = np.flatnonzero((of != of[-1]).reshape(size, -1).any(1))
+    end = unlike[-1] + 2 if len(unlike) else 1
+    return x[..., :end] if axis == -1 else x[..., :end, :]
+
+
+def _repeated(y: Array, axis: int, size: int) -> Array:
+    """The last along an axis again and again, until there are so many."""
+    missing = size - y.shape[axis]
+    last = y[..., -1:] if axis == -1 else y[..., -1:, :]
+    return np.concatenate((y, np.repeat(last, missing, axis)), axis) if missing else y
 
 
 def _run(w: Rows, x: Array, y: Array, overflow: Overflow, threads: Threads | None) -> None:
