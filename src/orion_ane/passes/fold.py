@@ -12,6 +12,11 @@ import numpy as np
 
 from orion_ane.ir import Graph, Node
 from orion_ane.ops import Const, Weight, evaluate_op
+from orion_ane.ops.foreign.attention import Attention
+from orion_ane.ops.foreign.conv import Conv
+from orion_ane.ops.foreign.conv_transpose import ConvTranspose
+from orion_ane.ops.foreign.linear import Linear
+from orion_ane.ops.linear import Conv1x1, Matmul
 from orion_ane.ops.shape import Identity, Reshape
 from orion_ane.passes.rewrite import rewrite
 from orion_ane.types import TensorType
@@ -20,6 +25,9 @@ SMALL = 4096
 """Elements that a folded constant may have."""
 WORK = SMALL * SMALL
 """Elements of the result times those of the largest operand: a hostile text folds no longer."""
+_WALKS = (Conv, ConvTranspose, Attention)
+_PRODUCTS = (Conv1x1, Matmul, Linear)
+"""What numpy's BLAS sums: of more than 4096 numbers with threads, whose number shows."""
 
 
 def fold_constants(node: Node) -> Node | None:
@@ -30,7 +38,10 @@ def fold_constants(node: Node) -> Node | None:
         return None
     if isinstance(node.op, Identity):
         return node.args[0]
-    if size > SMALL or size * max(value.size for value in values) > WORK:
+    largest = max(value.size for value in values)
+    if size > SMALL or size * largest > WORK or isinstance(node.op, _WALKS):
+        return None
+    if isinstance(node.op, _PRODUCTS) and largest > SMALL:
         return None
     with np.errstate(all="ignore"):
         value = evaluate_op(node.op, tuple(values), node.type)

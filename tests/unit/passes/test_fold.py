@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import feeds, graphs
+from threadpoolctl import threadpool_limits
 
 import orion_ane.ops as o
 from orion_ane.ane.layout import surface_bytes
@@ -47,10 +48,16 @@ def test_a_constant_grows_to_a_bound_and_no_further():
 
 
 def test_what_is_much_work_is_not_folded():
-    long = o.const(np.ones((16, 65536)), DType.FP16)  # 2²⁰ elements, as many as text may hold
-    for columns, is_folded in ((1, True), (2, False)):
-        y = o.matmul(long, o.const(np.ones((65536, columns)), DType.FP16))
-        after = PASSES["fold"](Graph({}, {"y": y}))
+    for rows, is_folded in ((16, True), (32, False)):  # 2²⁰ elements, as many as text may hold
+        long = o.const(np.ones((rows, (1 << 20) // rows)), DType.FP16)
+        after = PASSES["fold"](Graph({}, {"y": o.reduce_sum(long, axes=(1,))}))
+        assert (after.outputs["y"].op.name == "identity") == is_folded
+
+
+def test_a_product_of_large_sides_is_left_to_the_engine():
+    for inner, is_folded in ((SMALL, True), (SMALL + 1, False)):
+        sides = (o.const(np.ones(shape), DType.FP16) for shape in ((1, inner), (inner, 1)))
+        after = PASSES["fold"](Graph({}, {"y": o.matmul(*sides)}))
         assert (after.outputs["y"].op.name == "identity") == is_folded
 
 
@@ -67,3 +74,18 @@ def test_a_working_set_is_each_operand_and_the_result_once_in_whole_rows():
 
 def test_what_is_not_reported_of_a_chip_is_not_counted_on():
     assert resident_bytes("m5") > resident_bytes("m3") == resident_bytes("m1") == 2_000_000
+
+
+def test_the_threads_of_numpy_s_blas_do_not_show_in_a_folded_product(rng):
+    found = []
+    sizes = [(30, 600, 30), (64, 64, 64), (1, 4096, 1), (1, 8000, 2), (40, 300, 41)]
+    sides = [(rng.standard_normal((m, k)), rng.standard_normal((k, n))) for m, k, n in sizes]
+    for count in (1, 2, 3):
+        with threadpool_limits(count, user_api="blas"):
+            products = (
+                o.matmul(*(o.const(side.astype(np.float32), DType.FP32) for side in pair))
+                for pair in sides
+            )
+            graph = PASSES["fold"](Graph({}, {f"y{i}": y for i, y in enumerate(products)}))
+            found.append([node.op.data for node in graph.nodes if node.op.name == "const"])
+    assert found[0] == found[1] == found[2]
