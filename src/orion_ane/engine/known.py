@@ -10,7 +10,9 @@ from orion_ane.engine.functions import ROUNDS_NOTHING, Function, function_of
 from orion_ane.engine.half import rounder, widen
 from orion_ane.errors import ShapeError
 from orion_ane.ir.node import Node
+from orion_ane.ops.foreign.attention import Attention
 from orion_ane.ops.foreign.conv import Conv
+from orion_ane.ops.foreign.conv_transpose import ConvTranspose
 from orion_ane.ops.foreign.linear import Linear
 from orion_ane.ops.leaf import Const, Input, Weight
 from orion_ane.ops.linear import Conv1x1, Matmul
@@ -18,7 +20,8 @@ from orion_ane.ops.shape import Cast, Identity, Reshape, Slice, Transpose
 from orion_ane.types import Array, DType
 
 MAX_FOLDED_BYTES = 1 << 24  # a constant may grow to this when it is folded; larger ones only shrink
-PRODUCTS = (Conv1x1, Matmul, Linear, Conv)  # not folded: who computes has kernels for them
+PRODUCTS = (Conv1x1, Matmul, Linear, Conv, ConvTranspose, Attention)
+"""Not folded: who computes has kernels for them."""
 BLOCK = 128  # columns of a transposed matrix that are laid out at once: their rows stay in cache
 
 

@@ -17,7 +17,9 @@ from orion_ane.engine.threads import Threads
 from orion_ane.engine.windows import windows
 from orion_ane.ir.graph import Graph
 from orion_ane.ir.node import Node
+from orion_ane.ops.foreign.attention import Attention
 from orion_ane.ops.foreign.conv import Conv
+from orion_ane.ops.foreign.conv_transpose import ConvTranspose
 from orion_ane.ops.foreign.linear import Linear
 from orion_ane.ops.leaf import Weight, input_, weight
 from orion_ane.ops.linear import Conv1x1, Matmul
@@ -45,6 +47,10 @@ def product_of(node: Node, constants: Mapping[int, Array], threads: Threads) -> 
             return _linear(node, threads)
         case Conv() as op:
             return _convolution(node, op, threads)
+        case ConvTranspose() as op:
+            return _transposed(node, op, threads)
+        case Attention() as op:
+            return _attention(node, op, threads)
     return None
 
 
@@ -100,5 +106,32 @@ def _convolution(node: Node, op: Conv, threads: Threads) -> Function:
         found: Array = multiply(w.reshape(sides[0]), windows(op, x, taps[1:]))
         y = np.moveaxis(found.reshape(outer, count, *places), 0, 1)
         return y + bias[0].reshape(outer, *(1,) * len(places)) if bias else y
+
+    return product
+
+
+def _transposed(node: Node, op: ConvTranspose, threads: Threads) -> Function:
+    """A transposed convolution of x, w and maybe a bias."""
+    (n, inner, *places), outer = node.args[0].type.shape, node.args[1].type.shape[1:]
+    groups, inner = op.groups, inner // op.groups
+    sides = [(groups, inner, prod(outer)), (n, groups, inner, prod(places))]
+    multiply = _planned(Matmul(tx=True), sides, threads)
+
+    def product(*args: Array) -> Array:
+        found: Array = multiply(*op.sides(*args[:2]))
+        return np.array(op.summed(found, args))  # a part of the sum may be left out
+
+    return product
+
+
+def _attention(node: Node, op: Attention, threads: Threads) -> Function:
+    """softmax(q kᵀ / √E + mask) v."""
+    q, k, v = (arg.type.shape for arg in node.args[:3])
+    multiply = _planned(Matmul(ty=True), [q, k], threads)
+    mix = _planned(Matmul(), [(*q[:-1], k[-2]), v], threads)
+
+    def product(*args: Array) -> Array:
+        found: Array = mix(op.shares(multiply(*args[:2]), args), args[2])
+        return found
 
     return product

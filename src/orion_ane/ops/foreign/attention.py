@@ -55,12 +55,17 @@ class Attention(Op, name="scaled_dot_product_attention"):
     def eval(self, args: Arrays) -> Array:
         q, k, v = args[:3]
         with np.errstate(invalid="ignore", over="ignore"):
-            scores = np.matmul(q, k.swapaxes(-1, -2)) / np.asarray(math.sqrt(q.shape[-1]), q.dtype)
-            if self.has_mask:
-                mask = args[3]
-                hidden = np.asarray(-np.inf, q.dtype)
-                scores = np.where(mask, scores, hidden) if mask.dtype == bool else scores + mask
-            return np.matmul(Softmax(-1).eval((scores,)), v)
+            return np.matmul(self.shares(np.matmul(q, k.swapaxes(-1, -2)), args), v)
+
+    def shares(self, products: Array, args: Arrays) -> Array:
+        """What each row takes of each position, of the operands and of q kᵀ."""
+        q = args[0]
+        scores = products / np.asarray(math.sqrt(q.shape[-1]), q.dtype)
+        if self.has_mask:
+            mask = args[3]
+            hidden = np.asarray(-np.inf, q.dtype)
+            scores = np.where(mask, scores, hidden) if mask.dtype == bool else scores + mask
+        return Softmax(-1).eval((scores,))
 
     def grad(self, y: Node, dy: Node) -> tuple[Node | None, ...]:
         return (None,) * len(y.args)

@@ -77,12 +77,21 @@ class ConvTranspose(Op, name="conv_transpose"):
         return tuple((n - 1) * s + (k - 1) * d + 1 for n, k, s, d in walk)
 
     def eval(self, args: Arrays) -> Array:
+        w, x = self.sides(*args[:2])
+        return self.summed(np.matmul(w.swapaxes(-1, -2), x), args)
+
+    def sides(self, x: Array, w: Array) -> tuple[Array, Array]:
+        """[groups, I, O · taps] and [N, groups, I, places]: what is multiplied over I."""
+        n, i = x.shape[:2]
+        inner = i // self.groups
+        return w.reshape(self.groups, inner, -1), x.reshape(n, self.groups, inner, -1)
+
+    def summed(self, products: Array, args: Arrays) -> Array:
+        """The op's value of its operands and of their products [N, groups, O · taps, places]."""
         x, w = args[:2]
-        n, i, *shape = x.shape
+        n, _, *shape = x.shape
         o, kernel = w.shape[1] * self.groups, w.shape[2:]
-        rows = w.reshape(self.groups, i // self.groups, -1).swapaxes(1, 2)
-        copies = np.matmul(rows, x.reshape(n, self.groups, i // self.groups, -1))
-        copies = copies.reshape(n, o, prod(kernel), *shape)
+        copies = products.reshape(n, o, prod(kernel), *shape)
         whole = np.zeros((n, o, *self.whole(tuple(shape), kernel)), x.dtype)
         for at, place in enumerate(product(*map(range, kernel))):
             walk = zip(place, shape, self.strides, self.dilations, strict=True)
