@@ -26,7 +26,6 @@ class Bandwidth:
 
     def __init__(self, *, threads: int | None = None, size: int = BYTES) -> None:
         self._threads = Threads(threads or processors())
-        self._threads.use_kernels = True
         self._bytes = np.frombuffer(block(size), np.uint8)
         self._bytes.fill(0)  # each page a page of its own: unwritten ones are one and the same
         self._rows: Callable[[], None] | None = None
@@ -39,7 +38,8 @@ class Bandwidth:
         half = single.size // 2
         if self._rows is None:
             self._rows = self._product()
-        with self._threads.running():
+        loops.use(self._threads.count)
+        with self._threads.turn:
             found = {
                 "read: sum": self._rate(loops.total, single),
                 "read: triad": self._rate(

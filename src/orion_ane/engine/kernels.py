@@ -1,4 +1,4 @@
-"""The numba kernels that convert fp16, and numba's own threads.
+"""The numba kernels that convert fp16.
 
 One file, since numba's disk cache does not notice a change in a helper of another file.  They are
 compiled at their first call and kept on disk: beside this file, or in `NUMBA_CACHE_DIR`, or in
@@ -11,13 +11,10 @@ processor's own conversion instructions.
 
 from __future__ import annotations
 
-import os
-from functools import cache
-from typing import Any, cast
+from typing import Any
 
-import numba
 from llvmlite import ir
-from numba import config, types
+from numba import types
 
 from orion_ane.engine.jit import compiled, intrinsic
 from orion_ane.types import Array
@@ -65,27 +62,3 @@ def round_to_half(x: Array) -> None:
     """Round x to the nearest fp16 values, in place.  Flat."""
     for i in range(x.shape[0]):
         x[i] = _load(_half(x[i]))
-
-
-def limit_threads(count: int) -> int:
-    """Let this thread's parallel kernels use at most `count` threads; the number before."""
-    _launch()
-    before: int = numba.get_num_threads()
-    most: int = cast("Any", config).NUMBA_NUM_THREADS  # set when numba is imported
-    numba.set_num_threads(min(count, most))
-    return before
-
-
-@cache
-def _launch() -> None:
-    """Start numba's threads so that they soon sleep when there is nothing to do.
-
-    libgomp's would spin for milliseconds, and on a busy machine hold up the very thread that they
-    wait for.  It reads the environment when it is loaded, here, and never again.
-    """
-    chosen = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ)
-    if not chosen:
-        os.environ["GOMP_SPINCOUNT"] = "1000"  # some 50 µs: from one product to the next
-    numba.get_num_threads()  # loads the threading layer
-    if not chosen:
-        del os.environ["GOMP_SPINCOUNT"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -13,18 +12,16 @@ from functools import cache
 from typing import TypeVar
 
 import numpy as np
-from threadpoolctl import LibController, ThreadpoolController
 
 from orion_ane.engine.compiling import seconds, waited
-from orion_ane.errors import BackendError, ConfigError
+from orion_ane.errors import ConfigError
 
-_RUNNING = threading.Lock()  # numba's parallel regions are not safe to enter twice
+_RUNNING = threading.Lock()  # the threads that follow have one leader
 
 Part = TypeVar("Part")
 
 
 class _State:
-    is_forked = False
     running: int | None = None  # the thread that has the run
 
 
@@ -32,11 +29,10 @@ _STATE = _State()
 
 
 class Threads:
-    """At most `count` threads (by default one a processor) for the products of a tape.
+    """At most `count` threads (by default one a processor) for the products of a program.
 
     A product is cut by its shape alone and each part is summed by one thread, so the count does
-    not show in a result.  numpy's BLAS is held to one thread for the time of a run: its own
-    threads spin between products and would take the processors from ours.
+    not show in a result.  numpy's BLAS has no part in it, whose own threads would.
 
     Raises:
         ConfigError: a count below one.
@@ -46,61 +42,29 @@ class Threads:
         if count is not None and count < 1:
             raise ConfigError("threads", "no such number of threads", got=count, want="at least 1")
         self.count = count or processors()
-        self.use_kernels = False
-        """Set by who lowers a parallel kernel; numba is not imported before."""
 
-    def running(self, *, has_products: bool = True) -> AbstractContextManager[object]:
-        """Hold the process's one run.
-
-        Args:
-            has_products: whether numpy's BLAS or a kernel with numba's threads computes some of it.
-        """
-        if self.use_kernels and _STATE.is_forked:
-            raise BackendError(
-                "threads",
-                "this process was forked after its parent computed, and has no threads",
-                hint="start it with multiprocessing's spawn",
-            )
+    @property
+    def turn(self) -> AbstractContextManager[object]:
+        """The process's one run, for who holds it until one call of the engine is done."""
         # The lock itself: Ctrl-C between a function of ours that takes it and its block would leave
         # it taken.
-        return self._with_products() if has_products else _RUNNING
+        return _RUNNING
 
     @contextmanager
-    def _with_products(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
+        """Hold the process's one run while a tape is followed, whose steps may ask for it."""
         with _RUNNING:
             _STATE.running = threading.get_ident()
             try:
-                with np.errstate(all="ignore"), self._limited():
+                with np.errstate(all="ignore"):
                     yield
             finally:
                 _STATE.running = None
 
     @property
     def are_running(self) -> bool:
-        """Whether the run is this thread's, who may have a team then; of runs with products."""
+        """Whether the run is this thread's, who may have a team then."""
         return _STATE.running == threading.get_ident()
-
-    @contextmanager
-    def _limited(self) -> Iterator[None]:
-        """numpy's BLAS on one thread, and kernels with numba's threads on ours."""
-        libraries = _blas()
-        before = [library.get_num_threads() for library in libraries]
-        kernels_before = self._limit_kernels(self.count)
-        for library in libraries:
-            library.set_num_threads(1)
-        try:
-            yield
-        finally:
-            for library, count in zip(libraries, before, strict=True):
-                library.set_num_threads(count)
-            self._limit_kernels(kernels_before)
-
-    def _limit_kernels(self, count: int) -> int:
-        if not self.use_kernels:
-            return count
-        from orion_ane.engine import kernels
-
-        return kernels.limit_threads(count)
 
     def each(self, task: Callable[[Part], None], parts: Iterable[Part]) -> None:
         """Run `task` on each part; numpy and our kernels let the others run meanwhile."""
@@ -144,12 +108,6 @@ def processors() -> int:
 
 
 @cache
-def _blas() -> tuple[LibController, ...]:
-    # Found once: numpy's BLAS is loaded by then.  Empty for one that cannot be told (Accelerate).
-    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
-
-
-@cache
 def _pool(count: int, name: str = "product") -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix=f"orion-{name}")
 
@@ -160,8 +118,6 @@ def _forget_threads() -> None:
     _RUNNING = threading.Lock()
     _pool.cache_clear()
     _STATE.running = None
-    # libgomp ends a forked process that enters a parallel region; so it must not.
-    _STATE.is_forked = "orion_ane.engine.kernels" in sys.modules
 
 
 if hasattr(os, "register_at_fork"):

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from orion_ane.engine.threads import Threads
+from orion_ane.engine.products import multiply
 from orion_ane.errors import ConfigError
 from orion_ane.lora.config import AdapterConfig, suffixes
 from orion_ane.lora.modules import HEAD, Module, head_name, modules_of, table_name
@@ -39,8 +39,8 @@ class LowRank:
 
     def delta(self) -> Array:
         """What is added to W, [O, I] in fp32; how many processors there are does not show."""
-        with Threads(1).running():  # whoever adds it looks for what is not finite
-            product = self.b.astype(np.float32) @ self.a.astype(np.float32)
+        product = multiply(self.b.astype(np.float32), self.a.astype(np.float32))
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever adds it looks
             return product * np.float32(self.scale)
 
 

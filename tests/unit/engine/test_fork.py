@@ -18,16 +18,20 @@ from orion_ane.runtime.registry import backend
 from orion_ane.types import DType, TensorType
 
 loaded = {}
-for lanes in (1, 64):
+for lanes in (1, 64):  # padded where rows of a device are 64 bytes
     x = input_("x", TensorType(DType.FP32, (1, 256, 1, lanes)))
     w = cast(weight("w", TensorType(DType.FP16, (512, 256, 1, 1))), DType.FP32)
     values = {"w": np.ones((512, 256, 1, 1), np.float16)}
     program = compile(Graph({"x": x}, {"y": conv1x1(x, w)}), values, target=None)
-    loaded[lanes] = backend("cpu", threads=2).compile(program)
+    loaded["cpu", lanes] = backend("cpu", threads=2).compile(program)
+    x = input_("x", TensorType(DType.FP16, (1, 256, 1, max(32, lanes))))
+    program = compile(Graph({"x": x}, {"y": conv1x1(x, w.args[0])}), values, target=None)
+    loaded["emulator", max(32, lanes)] = backend("emulator", threads=2).compile(program)
 
 def run():
-    for lanes, executable in loaded.items():
-        y = executable.run({"x": np.ones((1, 256, 1, lanes), np.float32)})["y"]
+    for (device, lanes), executable in loaded.items():
+        dtype = np.float32 if device == "cpu" else np.float16
+        y = executable.run({"x": np.ones((1, 256, 1, lanes), dtype)})["y"]
         assert (y == 256).all()
 
 run()
@@ -57,7 +61,6 @@ def test_a_lock_that_a_lost_thread_held_is_renewed():
     try:
         threads._forget_threads()
         assert threads._RUNNING is not held
-        threads._STATE.is_forked = False
         with threads.Threads(1).running():
             assert threads._RUNNING.locked()
     finally:

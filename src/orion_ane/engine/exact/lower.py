@@ -101,5 +101,4 @@ def product_of(
             found = products.convolution(op, x[0].type, w[0].type, weight, rules, threads)
         case _:
             return None
-    threads.use_kernels = True
     return found

@@ -152,11 +152,8 @@ class Bound:
 
         Args:
             filled: from where on the inputs that grow are zeros.
-
-        Raises:
-            BackendError: the process was forked after its parent computed, and has no threads.
         """
-        with self._plan.threads.running(has_products=False):
+        with self._plan.threads.turn:
             self.work(filled)
 
     def work(self, filled: int = MANY) -> None:
