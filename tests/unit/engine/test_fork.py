@@ -112,4 +112,4 @@ def test_threads_may_compute_when_the_main_one_has_ended():
         [sys.executable, "-c", AFTER], capture_output=True, check=True, text=True, timeout=120
     )
     assert out.stdout == "computed\n"
-    assert not out.stderr
+    assert all("compiling" in line for line in out.stderr.splitlines())
