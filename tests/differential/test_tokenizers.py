@@ -161,7 +161,9 @@ def test_sentencepiece_encodes_and_decodes_as_the_library_does(text, spm):
 @given(shares=shares)
 def test_sentencepiece_decodes_any_ids_as_the_library_does(shares, spm):
     ours, theirs = spm
-    ids = [1 + int(share * (ours.vocab_size - 1)) for share in shares]  # 0, unknown, is hidden here
+    # 0, unknown, is hidden here; between two bytes of a character the library ends it at a control
+    # piece, while transformers, as we do, leaves those out before.
+    ids = [3 + int(share * (ours.vocab_size - 3)) for share in shares]
     text = ours.decode(ids)
     if "\ufffd" not in text:  # the library replaces each wrong byte, not each broken character
         assert text == theirs.decode(ids)

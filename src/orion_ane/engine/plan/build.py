@@ -330,6 +330,8 @@ class Builder:
         x, y = x.stretched((*shape[:-2], m, k)), y.stretched((*shape[:-2], k, n))
         if m * n * k > SMALL_PRODUCT and min(m, n) >= WIDE:
             return self._wide(node, x, y)
+        if 1 < n < WIDE <= m:  # what loops go along is the longer side
+            return _turned(self._matmul(node, _turned(y), _turned(x), (n, m, k)))
         return self._matmul(node, x, y, (m, n, k))
 
     def _matmul(self, node: Node, x: View, y: View, sizes: Shape) -> View:
