@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from toys import VOCAB, toy_gpt2, toy_llama
 
 import orion_ane
@@ -118,6 +120,48 @@ def test_a_new_model_learns_from_nothing(toy, tmp_path, tales, capsys):
     assert "text, and the model has no tokenizer" in said
     _, said = trained(capsys, *words[2:], code=2)
     assert "--model: not given" in said
+
+
+@pytest.fixture
+def ruined(tmp_path):
+    """A model in which a number is none."""
+    path = toy_llama(tmp_path / "model") / "model.safetensors"
+    tensors = load_file(path)
+    next(array for name, array in tensors.items() if "mlp" in name)[0, 0] = np.nan
+    save_file(tensors, path, metadata={"format": "pt"})
+    return path.parent
+
+
+def strict(text):
+    """JSON alone: Python's reader takes NaN too."""
+    return json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+def test_a_run_whose_last_steps_learnt_nothing_says_so_at_its_end(tmp_path, tales, capsys):
+    words = [*options(toy_llama(tmp_path / "model"), tales), "--export", tmp_path / "out"]
+    lines, said = trained(capsys, *words, "--lr", "1e30")
+    assert lines[-1]["skipped"] == 3
+    why = r"the last 3 steps were skipped \(not finite: head d_hidden\)"
+    told = rf"note: {why}; the model is that of step 1, with a loss of (.*)\nwritten to"
+    assert float(re.search(told, said)[1]) == pytest.approx(lines[-1]["loss"], abs=1e-4)
+
+
+def test_a_run_of_which_no_step_was_taken_ends_with_a_status_of_its_own(ruined, tales, capsys):
+    _, said = trained(capsys, *options(ruined, tales, 1), code=1)
+    words = r"note: the last step was skipped \(.*\); the model is as it was at the start, with a"
+    assert re.search(rf"{words} loss that is not finite\n", said)
+
+
+def test_held_out_losses_that_are_not_finite_are_null(ruined, tales, tmp_path, capsys):
+    held_out = ["--eval-data", str(tales), "--eval-every", "1", "--log-file", str(tmp_path / "log")]
+    words = ["train", *map(str, options(ruined, tales, 2)), *held_out]
+    assert main([*words, "--json"]) == 1
+    lines = [strict(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [strict(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert len(lines) == 3
+    assert all(line["eval_loss"] is line["eval_perplexity"] is None for line in lines)
+    assert main(words) == 1
+    assert "held out: loss not finite, perplexity not finite" in capsys.readouterr().err
 
 
 def test_what_cannot_be_exported_is_refused_before_a_step(tmp_path, tales, capsys):

@@ -167,9 +167,7 @@ def evaluate(
     else:
         document: dict[str, Any] = {"model": model, "adapter": name, "device": loaded.device}
         document |= {"target": loaded.target, "numerics": loaded.numerics, "tokens": worn.tokens}
-        for key, one in (("base", without), ("adapter", worn)):
-            document |= {f"{key}_loss": one.loss, f"{key}_perplexity": one.perplexity}
-        show(json.dumps(document))
+        show(json.dumps({**document, **without.told("base"), **worn.told("adapter")}))
     return 0
 
 

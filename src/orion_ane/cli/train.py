@@ -153,13 +153,16 @@ def run(config: TrainConfig, *, as_json: bool) -> int:
         )
     if not rank:
         _say_result(result, config, as_json=as_json)
-    return 130 if result.ended == "interrupted" else 0
+    if result.ended == "interrupted":
+        return 130
+    # The first process alone tells: a launcher ends all where one fails, and it may be exporting.
+    return int(result.learnt_nothing and not rank)
 
 
 def _say_result(result: Result, config: TrainConfig, *, as_json: bool) -> None:
-    if result.eval_loss is not None:
-        perplexity = result.summary["eval_perplexity"]
-        say(f"held out: loss {result.eval_loss:.4f}, perplexity {perplexity:.3f}")
+    if "eval_loss" in result.summary:
+        loss, perplexity = (result.summary[f"eval_{one}"] for one in ("loss", "perplexity"))
+        say(f"held out: loss {_number(loss, '.4f')}, perplexity {_number(perplexity, '.3f')}")
     if result.ended != "steps":
         where = f"after step {result.summary['step']}" if result.steps else "before the first step"
         say(f"ended by {_ENDS[result.ended]} {where}")
@@ -312,9 +315,14 @@ def _words(line: Mapping[str, Any], *, is_first: bool = False) -> str:
     """A step, for people; the speed of the first is that of compilers."""
     if "why_skipped" in line:
         return f"skipped, {line['why_skipped']}"
-    held_out = f" (held out {line['eval_loss']:.4f})" if "eval_loss" in line else ""
+    held_out = f" (held out {_number(line['eval_loss'], '.4f')})" if "eval_loss" in line else ""
     speed = "" if is_first else f", {line['tokens_per_s']:.0f} tokens/s"
     return (
         f"loss {line['loss']:.4f}{held_out}, norm {line['grad_norm']:.3f}, lr {line['lr']:.2e}"
         + speed
     )
+
+
+def _number(value: float | None, form: str) -> str:
+    """A number of a line, which has none where it is not finite."""
+    return "not finite" if value is None else format(value, form)

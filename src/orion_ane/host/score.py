@@ -30,3 +30,11 @@ class Score:
             return math.exp(self.loss)
         except OverflowError:
             return math.inf
+
+    def told(self, of: str) -> dict[str, float | None]:
+        """`OF_loss` and `OF_perplexity`, as documents have them.
+
+        JSON has no word for a number that is not finite: it is None.
+        """
+        found = {f"{of}_loss": self.loss, f"{of}_perplexity": self.perplexity}
+        return {name: value if math.isfinite(value) else None for name, value in found.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import takewhile
 from math import isfinite
 from pathlib import Path
 from typing import Any, cast
@@ -48,13 +49,18 @@ class Result:
         return len(self.lines)
 
     @property
+    def learnt_nothing(self) -> bool:
+        """Whether steps were taken here, and every one was skipped."""
+        return bool(self.lines) and len(_skipped_last(self.lines)) == len(self.lines)
+
+    @property
     def ended(self) -> str:
         """Why: `steps`, `time` or `interrupted`."""
         return str(self.summary["ended"])
 
     @property
     def eval_loss(self) -> float | None:
-        """Over the held-out text at the end, in nats a token; None without one."""
+        """Over the held-out text at the end, in nats a token; None without one or not finite."""
         return self.summary.get("eval_loss")
 
     def export(self, path: str | Path, *, replace: bool = False) -> list[str]:
@@ -123,6 +129,8 @@ class Trainer:
             summary["out"] = None if self.config.export is None else str(self.config.export)
             for record in kept:
                 record.end(summary)
+            if (ruin := _ruined(lines)) is not None:
+                on_note(ruin)
             return self._result(prepared, lines, summary, on_note)
 
     def _steps(
@@ -153,7 +161,9 @@ class Trainer:
                 on_note(loop.unsaved)
         return lines
 
-    def _held_out(self, prepared: Prepared, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def _held_out(
+        self, prepared: Prepared, lines: Sequence[Mapping[str, Any]]
+    ) -> dict[str, float | None]:
         """What the held-out text says at the end, unless the last step has asked already."""
         if lines and "eval_loss" in lines[-1]:
             return {name: lines[-1][name] for name in ("eval_loss", "eval_perplexity")}
@@ -182,7 +192,23 @@ def _line(report: Report, trainer: Steps) -> dict[str, Any]:
     return {name: None if name in bad else value for name, value in line.items()}
 
 
-def _told(found: Score | None) -> dict[str, float]:
-    if found is None:
-        return {}
-    return {"eval_loss": found.loss, "eval_perplexity": found.perplexity}
+def _skipped_last(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The lines of the steps since the last that learnt something, the newest first."""
+    return list(takewhile(lambda line: "why_skipped" in line, reversed(lines)))
+
+
+def _ruined(lines: Sequence[Mapping[str, Any]]) -> str | None:
+    """What a person should know of a run whose last steps learnt nothing; None where they did."""
+    skipped = _skipped_last(lines)
+    if not skipped:
+        return None
+    last, good = skipped[0], skipped[-1]["step"] - 1
+    many = "the last step was" if len(skipped) == 1 else f"the last {len(skipped)} steps were"
+    whose = f"that of step {good}" if good else "as it was at the start"
+    loss = "that is not finite" if last["loss"] is None else f"of {last['loss']:.4f}"
+    way = ": a lower rate may help" if good and last["loss"] is None else ""
+    return f"{many} skipped ({last['why_skipped']}); the model is {whose}, with a loss {loss}{way}"
+
+
+def _told(found: Score | None) -> dict[str, float | None]:
+    return {} if found is None else found.told("eval")
