@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -110,3 +110,12 @@ def toy_llama(folder: Path, *, context: int = 64, seed: int = 0, dtype=np.float3
         "eos_token_id": VOCAB - 1,
     }
     return write_hf(folder, config, tensors)
+
+
+def lost(folder: Path) -> Path:
+    """A toy Llama in whose head a number is none, as a run that went wrong leaves it."""
+    path = toy_llama(folder) / "model.safetensors"
+    tensors = load_file(path)
+    tensors["lm_head.weight"][5, 0] = np.nan
+    save_file(tensors, path, metadata={"format": "pt"})
+    return folder

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from toys import toy_gpt2, toy_llama
+from toys import lost, toy_gpt2, toy_llama
 
 from orion_ane.cli import lora
 from orion_ane.cli.main import main
@@ -149,6 +149,18 @@ def test_an_adapter_is_held_to_a_text_on_the_device_and_in_the_numerics_asked_fo
     assert found["base_loss"] == pytest.approx(exact["base_loss"], rel=1e-2)
     _, said = ran(capsys, *words, "--device", "cpu", "--target", "m1", code=2)
     assert "--target: not with device cpu" in said
+
+
+@pytest.mark.parametrize(("device", "way"), [("cpu", "its own"), ("emulator", "take --device cpu")])
+def test_an_adapter_is_not_blamed_for_a_model_that_is_lost(device, way, tmp_path, rows, capsys):
+    model = lost(tmp_path / "lost")
+    config = load_checkpoint(model).config
+    save_adapter(tmp_path / "ad", fresh(config, AdapterConfig(2, 4, ("v_proj",)), seed=0))
+    words = ["lora", "eval", "--model", model, "--adapter", tmp_path / "ad", "--data", rows]
+    words += ["--seq", "16", "--threads", "1", "--device", device]
+    _, said = ran(capsys, *words, code=2)
+    assert "its loss without the adapter is not finite: got nan\n" in said
+    assert f"hint: {way}" in said
 
 
 @pytest.mark.parametrize(

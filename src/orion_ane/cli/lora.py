@@ -20,7 +20,7 @@ from orion_ane.cli.common import (
 )
 from orion_ane.cli.train import run as run_training
 from orion_ane.cli.train import train as train_command
-from orion_ane.errors import CheckpointError, ConfigError
+from orion_ane.errors import BackendError, CheckpointError, ConfigError
 from orion_ane.generate.fused import ALIKE, logit_error
 from orion_ane.generate.model import load
 from orion_ane.generate.scoring import Score, score
@@ -160,7 +160,9 @@ def evaluate(
         for note in (*another_base(adapter, model, loaded.origin), *loaded.notes):
             say(f"note: {note}")
         rows = [(b.ids[0], b.targets[0]) for b in windows.every(1)]
-        without, worn = (score(loaded, rows, adapter=one) for one in (None, name))
+        without = score(loaded, rows)
+        _want_finite(model, without, loaded.device)
+        worn = score(loaded, rows, adapter=name)
     if not as_json:
         show(f"without: {_told(without)}")
         show(f"with:    {_told(worn)}")
@@ -169,6 +171,21 @@ def evaluate(
         document |= {"target": loaded.target, "numerics": loaded.numerics, "tokens": worn.tokens}
         show(json.dumps({**document, **without.told("base"), **worn.told("adapter")}))
     return 0
+
+
+def _want_finite(model: str, without: Score, device: str) -> None:
+    """Refuse a model that has no loss of its own, before an adapter is blamed for it.
+
+    Raises:
+        BackendError: it has none.
+    """
+    if isfinite(without.loss):
+        return
+    hint = "its own weights give that, as a run at too high a rate leaves them"
+    if device != "cpu":
+        hint = "take --device cpu, which computes in fp32; where it is so too, " + hint
+    what = "its loss without the adapter is not finite"
+    raise BackendError(model, what, got=without.loss, hint=hint)
 
 
 def _told(one: Score) -> str:

@@ -343,7 +343,15 @@ class Model:
     def logits(
         self, prompt: str | list[int], *, adapter: Chosen | Current = Current.ADAPTER
     ) -> Array:
-        """The logits after each token, [S, V] in fp32: all at once, nothing generated."""
+        """The logits after each token, [S, V] in fp32: all at once, nothing generated.
+
+        They are what the device computed, NaN and infinities included, which `generate` refuses.
+
+        Raises:
+            ConfigError: no such adapter, or the prompt does not fit the context.
+            DataError: no ids, or an id outside the vocabulary.
+            BackendError: the model is closed, or a logit is NaN or infinite with an adapter worn.
+        """
         return self.session(adapter=adapter).append(self._ids(prompt), all_logits=True)
 
     def session(self, *, expect: int = 0, adapter: Chosen | Current = Current.ADAPTER) -> Session:
@@ -358,7 +366,15 @@ class Model:
         return self._adapter if isinstance(asked, Current) else asked
 
     def loss(self, text: str | list[int]) -> float:
-        """The mean negative log-probability of each token after the first, in nats."""
+        """The mean negative log-probability of each token after the first, in nats.
+
+        NaN where a row of logits has NaN or +inf; inf where a token cannot come.
+
+        Raises:
+            ConfigError: the text does not fit the context.
+            DataError: fewer than two tokens, or an id outside the vocabulary.
+            BackendError: the model is closed, or a logit is NaN or infinite with an adapter worn.
+        """
         ids = self._ids(text)
         if len(ids) < 2:
             raise DataError("loss", "too short", got=f"{len(ids)} tokens", want="at least 2")

@@ -121,13 +121,14 @@ class Session:
         return logits if all_logits else logits[-1]
 
     def _want_numbers(self, logits: Array) -> None:
-        """Name the adapter where numbers left the device's range: the model alone is known good."""
+        """Name the adapter where numbers left the device's range, as its weight may make them."""
         if np.isnan(logits).any() or np.isposinf(logits).any():
             raise BackendError(
                 "logits",
                 f"not finite with adapter {self._worn.called}",
                 got=logits[~np.isfinite(logits)][0],
-                hint="what it adds leaves the device's range: take a smaller weight, or device cpu",
+                hint="where the model alone has finite ones, what is added leaves the device's "
+                "range: take a smaller weight, or device cpu; else its own weights are not finite",
             )
 
     def _run(self, ids: Sequence[int], *, heads: int) -> Array:

@@ -67,7 +67,11 @@ def sample(logits: Array, how: Sampling, rng: np.random.Generator) -> int:
 
 
 def log_softmax(logits: Array) -> Array:
-    """Log-probabilities over the last axis in float64, shifted by the maximum (case N13)."""
+    """Log-probabilities over the last axis in float64, shifted by the maximum (case N13).
+
+    A row with NaN or +inf, or with nothing but -inf, is NaN throughout.
+    """
     wide = logits.astype(np.float64)
-    shifted = wide - wide.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    with np.errstate(invalid="ignore"):
+        shifted = wide - wide.max(axis=-1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from toys import VOCAB, toy_gpt2, toy_llama
+from toys import VOCAB, lost, toy_gpt2, toy_llama
 
 import orion_ane
 from orion_ane.engine.macs import products
@@ -300,3 +300,15 @@ def test_lanes_without_a_token_are_all_alike_and_computed_once(checkpoint, monke
         session.append(ids_of(count))
     assert session.length == 7
     assert max(computed) == 3
+
+
+@pytest.mark.parametrize(("device", "numerics"), [("cpu", "fp32"), ("emulator", "fp16")])
+def test_a_model_with_a_number_that_is_none_has_the_logits_that_come_of_it(
+    device, numerics, tmp_path
+):
+    """As torch's: they are what was computed, without a warning, and no text is made of them."""
+    with orion_ane.load(str(lost(tmp_path / "lost")), device=device, numerics=numerics) as model:
+        assert np.isnan(model.logits([1, 2, 3])).any()
+        assert np.isnan(model.loss([1, 2, 3]))
+        with pytest.raises(BackendError, match="logits: not finite"):
+            model.generate([1, 2, 3], max_tokens=1)

@@ -100,3 +100,10 @@ def test_equal_logits_cost_log_v_N13(vocab, loss):
 def test_log_sum_exp_is_shifted_N13():
     logits = np.full(32, 10.0)
     assert float((logits - log_softmax(logits))[0]) == pytest.approx(13.465736, abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", [[np.nan, 1], [np.inf, 1], [-np.inf, -np.inf]])
+def test_log_probabilities_of_logits_that_went_wrong_are_nan_without_a_warning(bad):
+    found = log_softmax(np.array([[1, 2], bad], np.float32))
+    assert np.isfinite(found[0]).all()
+    assert np.isnan(found[1]).all()
