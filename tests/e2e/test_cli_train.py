@@ -203,6 +203,18 @@ def test_a_run_that_goes_on_on_another_device_says_so(tmp_path, tales, capsys):
     assert said.count("began on cpu (fp32), goes on on emulator (strict, fp16)") == 1
 
 
+def test_a_run_that_has_nothing_left_to_do_says_where_it_is(tmp_path, tales, capsys):
+    words = [*options(toy_llama(tmp_path / "model"), tales, 3), "--schedule", "constant"]
+    words += ["--checkpoint-dir", tmp_path / "run"]
+    lines, _ = trained(capsys, *words)
+    for steps, beyond in ((3, ""), (2, ": the checkpoint is of step 3")):
+        found, said = trained(capsys, *words, "--resume", "--steps", steps)
+        assert said.endswith(f"nothing to do: all {steps} steps are taken{beyond}\n")
+        (summary,) = found
+        assert [summary[name] for name in ("step", "skipped", "tokens_seen")] == [3, 0, 96]
+        assert lines[-1]["tokens_seen"] == 96
+
+
 def test_what_cannot_be_resumed_is_refused(tmp_path, tales, capsys):
     words = options(toy_llama(tmp_path / "model"), tales, 1)
     folder = ["--checkpoint-dir", tmp_path / "run"]

@@ -45,6 +45,8 @@ def ran(capfd, *words):
         ("train", ["--steps", "0"], "--steps: nothing to train"),
         ("train", ["--save-every", "2"], "--save-every: without a folder"),
         ("train", ["--eval-every", "-1"], "--eval-every: out of range"),
+        ("train", ["--eval-every", "2"], "--eval-every: without a text"),
+        ("train", ["--clip", "-1"], "--clip: no such norm: got -1.0, want above 0, or 0, which is"),
         (
             "lora train",
             ["--targets", "all"],
@@ -62,6 +64,18 @@ def test_an_error_names_an_option_as_it_was_typed(command, words, said, capfd, l
     assert code == 2
     assert err.splitlines()[-1 if "\n  hint" not in err else -2].startswith(f"orion: {said}")
     assert json.loads(out)["error"]["where"] == said.partition(":")[0]
+
+
+def test_a_hint_names_an_option_as_it_is_typed(capfd, llama, text):
+    for words, hint in (
+        (["--eval-every", "2"], "give --eval-data"),
+        (["--resume"], "give --checkpoint-dir"),
+    ):
+        asked = ["--model", llama, "--data", text, "--steps", "1", "--device", "cpu", "--json"]
+        code, out, err = ran(capfd, "train", *asked, *words)
+        assert code == 2
+        assert err.endswith(f"\n  hint: {hint}\n")
+        assert json.loads(out)["error"]["hint"] == hint
 
 
 def test_python_names_the_argument(llama):

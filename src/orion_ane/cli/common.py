@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -43,6 +44,15 @@ class Asked:
         options = () if self.context is None else self.context.command.params
         is_option = any(word in one.opts for one in options)
         return word if is_option and name != self.piped else name
+
+    def in_words(self, text: str) -> str:
+        """A message whose arguments of Python's, each `like_this`, are the command's options."""
+
+        def spelled(found: re.Match[str]) -> str:
+            name = self.spelled(found[1])
+            return found[0] if name == found[1] else name
+
+        return re.sub(r"`([a-z_]+)`", spelled, text)
 
 
 def model_options(command: Command) -> Command:

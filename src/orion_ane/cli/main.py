@@ -65,7 +65,8 @@ def _run(words: list[str]) -> int:
 def _of_ours(error: OrionError, asked: Asked) -> tuple[str, dict[str, Any]]:
     """One of our errors: the message, and as a document has it.
 
-    What Python calls by an argument's name is the option that was typed: `--max-tokens`.
+    What Python calls by an argument's name is the option that was typed: `--max-tokens`.  Hints
+    have such names between backticks.
     """
     from dataclasses import asdict
 
@@ -74,14 +75,15 @@ def _of_ours(error: OrionError, asked: Asked) -> tuple[str, dict[str, Any]]:
     is_of_use = isinstance(error, ConfigError | DataError)
     where = asked.spelled(error.where) if is_of_use else error.where
     broken = error.diagnostics if isinstance(error, LimitError) else ()
-    got, want = (None if v is None else str(v) for v in (error.got, error.want))
-    return where + str(error).removeprefix(error.where), {
+    got = None if error.got is None else str(error.got)
+    want, hint = (None if v is None else asked.in_words(str(v)) for v in (error.want, error.hint))
+    return where + asked.in_words(str(error).removeprefix(error.where)), {
         "kind": type(error).__name__,
         "where": where,
         "what": error.what,
         "got": got,
         "want": want,
-        "hint": error.hint,
+        "hint": hint,
     } | ({"violations": [asdict(one) for one in broken]} if broken else {})
 
 

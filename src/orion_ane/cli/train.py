@@ -167,7 +167,9 @@ def _say_result(result: Result, config: TrainConfig, *, as_json: bool) -> None:
         where = f"after step {result.summary['step']}" if result.steps else "before the first step"
         say(f"ended by {_ENDS[result.ended]} {where}")
     elif not result.steps:
-        say(f"nothing to do: all {config.steps} steps are taken")
+        step = result.summary["step"]
+        beyond = f": the checkpoint is of step {step}" if step > config.steps else ""
+        say(f"nothing to do: all {config.steps} steps are taken{beyond}")
     for path in (result.exported, config.plot if result.steps else None):
         if path is not None:
             say(f"written to {path}")

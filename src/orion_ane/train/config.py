@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import TypeAlias
 
 from orion_ane.errors import ConfigError
@@ -16,6 +18,10 @@ from orion_ane.runtime.registry import meant, takes
 from orion_ane.train.updates import UpdatesName
 
 LONGEST_WAIT_S = 1_000_000
+LEARNS_IN: Mapping[str, tuple[NumericsName, ...]] = MappingProxyType(
+    {"cpu": ("fp32", "bf16"), "emulator": ("exact", "fp16", "fp32")}
+)
+"""How a device may compute while a model learns there."""
 
 File: TypeAlias = str | Path
 Files: TypeAlias = File | Sequence[File]
@@ -64,41 +70,49 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.target is not None and not takes(self.device, "target"):
             got = f"not with device {self.device}"
-            raise ConfigError("target", got, want="--device emulator or ane")
+            raise ConfigError("target", got, want="device emulator or ane")
         if self.numerics is not None:
             _want_numerics(self.numerics, meant(self.device, self.target), self.updates)
         if self.adapter is not None and self.updates not in ("auto", "input"):
             want = "auto or input: an adapter is an input of programs that never change"
             raise ConfigError("updates", "not for an adapter", got=self.updates, want=want)
         if self.replace and self.export is None:
-            raise ConfigError("replace", "nothing is written", hint="give --export")
+            raise ConfigError("replace", "nothing is written", hint="give `export`")
+        if not 0 <= self.clip < math.inf:
+            want = "above 0, or 0, which is no bound"
+            raise ConfigError("clip", "no such norm", got=self.clip, want=want)
         if self.eval_every < 0:
             want = "0 or more steps"
             raise ConfigError("eval_every", "out of range", got=self.eval_every, want=want)
         if self.eval_every and not files(self.eval_data):
-            raise ConfigError("eval_every", "without a text", hint="give --eval-data")
+            raise ConfigError("eval_every", "without a text", hint="give `eval_data`")
         if not 0 < self.peer_timeout <= LONGEST_WAIT_S:
             want = f"above 0, up to {LONGEST_WAIT_S:,} seconds"
             raise ConfigError("peer_timeout", "no time", got=self.peer_timeout, want=want)
 
 
 def _want_numerics(numerics: NumericsName, device: str, updates: UpdatesName) -> None:
-    """Refuse numerics that would not show.
+    """Refuse numerics that would not show; `auto` is the cpu, but where a probe has passed.
 
     Raises:
         ConfigError: they would not.
     """
-    if not takes(device, "numerics"):
-        got = f"not with device {device}"
-        raise ConfigError("numerics", got, want="--device cpu or emulator")
-    if device == "cpu" and numerics == "fp16":
-        hint = "take --device emulator, whose layers are in fp16"
+    known = LEARNS_IN.get("cpu" if device == "auto" else device)
+    if known is None:
+        want = f"device {' or '.join(LEARNS_IN)}"
+        raise ConfigError("numerics", f"not with device {device}", want=want)
+    if numerics not in known:
+        others = [name for name, its in LEARNS_IN.items() if numerics in its]
         raise ConfigError(
-            "numerics", "not with device cpu", got=numerics, want="fp32 or bf16", hint=hint
+            "numerics",
+            f"not with device {device}",
+            got=numerics,
+            want=" or ".join(known),
+            hint=f"device {others[0]} takes it" if others else None,
         )
     if numerics == "bf16" and updates == "input":
         want = "another way: in bf16 are products with stored weights"
-        raise ConfigError("updates", "not with --numerics bf16", got=updates, want=want)
+        raise ConfigError("updates", "not with numerics bf16", got=updates, want=want)
 
 
 def files(given: Files) -> tuple[Path, ...]:

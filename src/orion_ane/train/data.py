@@ -42,8 +42,8 @@ class Windows:
                     one.origin,
                     "too short for one sequence",
                     got=f"{len(one.ids)} tokens",
-                    want=f"at least {seq + 1} for --seq {seq}",
-                    hint=f"give more text, or --seq {max(1, len(one.ids) - 1)}",
+                    want=f"at least {seq + 1} for `seq` {seq}",
+                    hint=f"give more text, or `seq` {max(1, len(one.ids) - 1)}",
                 )
         counts = [(len(one.ids) - 1) // seq for one in stretches]
         self._ends = np.cumsum(counts)
@@ -172,7 +172,7 @@ class Batches:
                     f"not those of the checkpoint, whose {name} differ",
                     got=own[name],
                     want=cursor.get(name),
-                    hint="resume with the same files, --seq and seed, or start anew",
+                    hint="resume with the same files, `seq` and `seed`, or start anew",
                 )
         drawn = cursor.get("drawn")
         if type(drawn) is not int or drawn < 0:

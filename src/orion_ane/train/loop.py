@@ -171,13 +171,20 @@ class Loop:
     def _want_progress(self) -> None:
         """End a run that learns nothing any more (case O09)."""
         state = self.trainer.state
-        if state.streak < -self.plan.max_skips:
-            raise BackendError(
-                f"step {state.step}",
-                f"{-state.streak} steps in a row were not finite",
-                got=f"loss scale {min([state.loss_scale, *state.scales.values()]):g}",
-                hint="a lower rate, or fp32 on --device cpu, may help; the checkpoint is kept",
-            )
+        if state.streak >= -self.plan.max_skips:
+            return
+        halves = bool(self.trainer.network.half_stages)
+        scale = min([state.loss_scale, *state.scales.values()])
+        way = "a lower rate, or device cpu, which learns in fp32," if halves else "a lower rate"
+        kept = "the checkpoint is kept"
+        if self._checkpoints is None:
+            kept = "nothing is kept, as it would be in `checkpoint_dir`"
+        raise BackendError(
+            f"step {state.step}",
+            f"{-state.streak} steps in a row were not finite",
+            got=f"loss scale {scale:g}" if halves else None,
+            hint=f"{way} may help; {kept}",
+        )
 
 
 def _where(device: Backend) -> dict[str, Any]:
@@ -219,7 +226,10 @@ def summary_of(loop: Loop, first: Mapping[str, Any], last: Mapping[str, Any]) ->
         "type": "summary",
         "ended": loop.end,
         "first_loss": first.get("loss"),
-        **{name: last.get(name) for name in ("step", "loss", "skipped", "tokens_seen")},
+        "step": trainer.state.step,
+        "loss": last.get("loss"),
+        "skipped": trainer.state.skipped,
+        "tokens_seen": trainer.state.tokens_seen,
         "updates": trainer.updates.name,
         "why_updates": trainer.updates.why,
         **_where(trainer.updates.device),

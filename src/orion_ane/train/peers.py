@@ -235,9 +235,9 @@ class Group(Peers):
             yield
         except RuntimeError as error:  # what PyTorch raises, whoever is gone
             why = str(error).partition("\n")[0]
-            hint = "what was learnt is saved by process 0; start all again with --resume"
+            hint = "what was learnt is saved by process 0; start all again with `resume`"
             if "timed out" in why.lower():
-                hint += f"; --peer-timeout is {self._patience:g} s"
+                hint += f"; `peer_timeout` is {self._patience:g} s"
             raise BackendError(
                 f"process {self.rank} of {self.size}",
                 "another process of this run has ended or does not answer",

@@ -202,8 +202,8 @@ def _source(config: TrainConfig) -> Checkpoint:
     """What is to be trained; beside a new model, `model` is where its tokenizer comes from."""
     if config.from_scratch is None:
         if config.model is None:
-            anew = "" if config.adapter else " to train one further, or --from-scratch"
-            hint = f"give --model{anew}"
+            anew = "" if config.adapter else " to train one further, or `from_scratch`"
+            hint = f"give `model`{anew}"
             raise ConfigError("model", "not given", hint=hint)
         return load_checkpoint(find(config.model))
     made = from_scratch(config.from_scratch, seed=config.seed)
@@ -237,7 +237,7 @@ def _checkpoints(config: TrainConfig) -> tuple[Checkpoints | None, Saved | None,
     if folder is None:
         for name, value in (("resume", config.resume), ("save_every", config.save_every)):
             if value:
-                raise ConfigError(name, "without a folder", hint="give --checkpoint-dir")
+                raise ConfigError(name, "without a folder", hint="give `checkpoint_dir`")
         if config.export is not None:
             note = (
                 "no checkpoints: a run that breaks off cannot be resumed without --checkpoint-dir"
@@ -248,14 +248,14 @@ def _checkpoints(config: TrainConfig) -> tuple[Checkpoints | None, Saved | None,
         beside = [one.name for one in folder.parent.glob("*") if one.is_dir()]
         near = get_close_matches(folder.name, beside, n=1)
         meant = f"did you mean {folder.parent / near[0]}? " if near else ""
-        hint = f"{meant}a run that begins is without --resume"
+        hint = f"{meant}a run that begins is without `resume`"
         raise ConfigError("checkpoint_dir", "no such folder to resume", got=folder, hint=hint)
     want_writable(folder, "checkpoint_dir")
     found = Checkpoints(folder)
     if not config.resume:
         if len(found):
             where = str(folder)
-            hint = "give --resume to go on, or another folder"
+            hint = "give `resume` to go on, or another folder"
             raise ConfigError(where, "holds the checkpoints of a run", hint=hint)
         return found, None, []
     saved = found.newest()

@@ -95,7 +95,7 @@ class Updates(ABC):
                 f"device {self.device.name} runs on with the weights of before",
                 got=f"the canary gives {got[0]}",
                 want=2.0,
-                hint="nothing would be trained; take --updates donor, or recompile",
+                hint="nothing would be trained; take `updates` donor, or recompile",
             )
 
 

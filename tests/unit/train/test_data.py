@@ -60,7 +60,7 @@ def jsonl(folder, *rows):
 
 
 def test_a_set_as_long_as_a_window_needs_one_token_more_D03():
-    with pytest.raises(DataError, match=r"got 256 tokens, want at least 257 for --seq 256"):
+    with pytest.raises(DataError, match=r"got 256 tokens, want at least 257 for `seq` 256"):
         Windows([stream(256)], 256)
     assert len(Windows([stream(257)], 256)) == 1
 

@@ -92,7 +92,10 @@ def test_a_run_that_learns_nothing_any_more_ends_and_keeps_its_checkpoint_O09(tm
         np.multiply(array, 3000, out=array)  # nothing helps against such weights
     trainer.network.renew(trainer.state.masters)
     found = []
-    with pytest.raises(BackendError, match=r"step 3: 3 steps in a row were not finite"):
+    with pytest.raises(
+        BackendError,
+        match=r"step 3: 3 steps in a row were not finite: got .*\n.* device cpu, .* is kept$",
+    ):
         found.extend(loop.run())
     assert len(found) == 3
     assert [r.loss_scale for r in found] == [2.0**15, 2.0**14, 2.0**13]
@@ -101,6 +104,20 @@ def test_a_run_that_learns_nothing_any_more_ends_and_keeps_its_checkpoint_O09(tm
     assert (saved.state.skipped, saved.state.updates, saved.state.streak) == (3, 0, -3)
     assert saved.state.loss_scale == 2.0**12
     assert before.keys() == saved.state.masters.keys()
+
+
+def test_a_run_that_learns_nothing_any_more_tells_what_helps_where_it_is():
+    """Not what it does already, nor of a checkpoint where there is none."""
+    trainer, batches = started("cpu")
+    for array in trainer.state.masters.values():
+        array.fill(np.nan)
+    trainer.network.renew(trainer.state.masters)
+    with pytest.raises(BackendError) as error:
+        list(Loop(trainer, batches, Plan(max_skips=2)).run())
+    assert str(error.value) == (
+        "step 3: 3 steps in a row were not finite\n"
+        "  hint: a lower rate may help; nothing is kept, as it would be in `checkpoint_dir`"
+    )
 
 
 def test_a_line_says_what_a_step_was():

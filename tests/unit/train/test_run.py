@@ -180,15 +180,49 @@ def test_wide_products_in_bf16_learn_the_same_text(small, tmp_path):
     ("asked", "message"),
     [
         ({"numerics": "fp16"}, "numerics: not with device cpu: got fp16, want fp32 or bf16"),
-        ({"numerics": "exact"}, "numerics: not with device cpu: got exact"),
-        ({"numerics": "bf16", "updates": "input"}, "updates: not with --numerics bf16"),
-        ({"numerics": "fp32", "device": "auto"}, "numerics: not with device auto"),
-        ({"numerics": "bf16", "device": "emulator"}, "numerics: no such numerics: got bf16"),
+        ({"numerics": "exact"}, "cpu: got exact, want fp32 or bf16\n  hint: device emulator takes"),
+        (
+            {"numerics": "exact", "device": "auto"},
+            "auto: got exact, want fp32 or bf16\n  hint: dev",
+        ),
+        ({"numerics": "bf16", "updates": "input"}, "updates: not with numerics bf16"),
+        ({"numerics": "bf16", "device": "emulator"}, "or fp32\n  hint: device cpu takes it"),
+        (
+            {"numerics": "bf16", "target": "m1", "device": "auto"},
+            "not with device emulator: got bf",
+        ),
+        ({"numerics": "fp32", "device": "ane"}, "with device ane: want device cpu or emulator"),
+        ({"numerics": "fp32x"}, "not with device cpu: got fp32x, want fp32 or bf16$"),
     ],
 )
 def test_numerics_that_a_device_has_not_are_refused(asked, message, small):
     with pytest.raises(ConfigError, match=message):
         orion_ane.Trainer(small(**asked)).train()
+
+
+def test_auto_learns_in_the_numerics_of_the_device_that_it_takes(small):
+    found = [
+        orion_ane.Trainer(small(device=device, numerics="fp32", steps=1)).train()
+        for device in ("cpu", "auto")
+    ]
+    assert found[0].losses == found[1].losses
+    assert found[1].summary["numerics"] == "fp32"
+
+
+def test_errors_are_in_pythons_words(small):
+    """The command says the same with its options: `tests/e2e/test_cli_words.py`."""
+    for asked, words in (
+        ({"target": "m1", "device": "cpu"}, "want device emulator or ane"),
+        ({"eval_every": 2}, "give `eval_data`"),
+        ({"replace": True}, "give `export`"),
+        ({"resume": True}, "give `checkpoint_dir`"),
+        ({"model": None}, "give `model` to train one further, or `from_scratch`"),
+        ({"clip": -1}, "clip: no such norm: got -1, want above 0, or 0, which is no bound"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            orion_ane.Trainer(small(**asked)).train()
+        assert words in str(error.value)
+        assert "--" not in str(error.value)
 
 
 def test_the_emulator_computes_as_it_is_told(small):

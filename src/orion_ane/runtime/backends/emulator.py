@@ -187,8 +187,8 @@ def _known(numerics: NumericsName | None, of: Target | None) -> NumericsName:
     if numerics is None:
         return "fp16" if of is None else "exact"
     if numerics not in (mine := [name for name in get_args(NumericsName) if name != "bf16"]):
-        want = ", ".join(mine)
-        raise ConfigError("numerics", "no such numerics", got=numerics, want=want)
+        want, hint = ", ".join(mine), "device cpu takes it" if numerics == "bf16" else None
+        raise ConfigError("numerics", "no such numerics", got=numerics, want=want, hint=hint)
     if numerics == "exact" and of is None:
         hint = "name a target, whose arithmetic that is"
         raise ConfigError("numerics", "exact, without a target", hint=hint)
