@@ -215,6 +215,15 @@ def test_a_run_that_has_nothing_left_to_do_says_where_it_is(tmp_path, tales, cap
         assert lines[-1]["tokens_seen"] == 96
 
 
+def test_the_model_of_a_run_that_is_over_can_still_be_written(tmp_path, tales, capsys):
+    """As the error says, of a checkpoint that is given as a model."""
+    words = [*options(toy_llama(tmp_path / "model"), tales, 2), "--checkpoint-dir"]
+    trained(capsys, *words, tmp_path / "run", "--export", tmp_path / "then")
+    trained(capsys, *words, tmp_path / "run", "--resume", "--export", tmp_path / "later")
+    then, later = (load_checkpoint(tmp_path / name).tensors for name in ("then", "later"))
+    assert all(np.array_equal(array, later[name]) for name, array in then.items())
+
+
 def test_what_cannot_be_resumed_is_refused(tmp_path, tales, capsys):
     words = options(toy_llama(tmp_path / "model"), tales, 1)
     folder = ["--checkpoint-dir", tmp_path / "run"]

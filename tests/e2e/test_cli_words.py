@@ -182,3 +182,21 @@ def test_a_model_that_is_not_given_is_asked_for_with_options_that_there_are(capf
     code, _, err = ran(capfd, "train", "--data", text, "--steps", "1")
     assert code == 2
     assert "or --from-scratch" in err
+
+
+@pytest.mark.parametrize(
+    "command", ["train", "lora train", "lora eval", "train --from-scratch x/y"]
+)
+def test_a_model_is_fetched_where_that_is_asked_for(command, text, tmp_path, monkeypatch, capfd):
+    """Offline, so that what is tried shows and nothing is fetched."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    asked = [*command.split(), "--model", "a/b", "--data", text]
+    asked += ["--adapter", "x"] if "eval" in command else ["--steps", "1"]
+    for words, said in (
+        ([], "HF_HUB_OFFLINE is set: put it there"),
+        (["--download"], "cannot be "),
+    ):
+        code, _, err = ran(capfd, *asked, *words)
+        assert code == 2
+        assert said in err

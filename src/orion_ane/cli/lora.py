@@ -128,6 +128,7 @@ def fuse(
     help="Text, .jsonl or a token file; repeatable.",
 )
 @click.option("--seq", type=int, help="Tokens of a window.  [default: 256, or the context]")
+@click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
 def evaluate(
     *,
     model: str | None,
@@ -136,6 +137,7 @@ def evaluate(
     adapter: Path,
     data: tuple[Path, ...],
     seq: int | None,
+    download: bool,
     as_json: bool,
     **chosen: Any,
 ) -> int:
@@ -143,7 +145,7 @@ def evaluate(
     if model is None:
         raise ConfigError("--model", "not given", hint="name what the adapter was made for")
     want_target(target, device)
-    tokenizer = document_tokenizer_of(load_checkpoint(find(model)))
+    tokenizer = document_tokenizer_of(load_checkpoint(find(model, download=download)))
     with (
         codes_told(chosen["weights"]),
         load(model, device=device, target=target, **chosen) as loaded,

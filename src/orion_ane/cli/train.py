@@ -116,6 +116,7 @@ FILE = click.Path(path_type=Path)
     metavar="FOLDER",
     help="Write TensorBoard's events; needs the extra tensorboard.",
 )
+@click.option("--download", is_flag=True, help="Fetch a model that is not on this machine.")
 @click.option("--max-minutes", type=float, help="Begin no step after so long.")
 @click.option(
     "--peer-timeout",

@@ -35,6 +35,7 @@ from orion_ane.generate.watch import Watch
 from orion_ane.host.sampling import log_softmax
 from orion_ane.lora.adapter import Adapter, merged, scaled
 from orion_ane.lora.files import load_adapter
+from orion_ane.lora.inject import RANKS
 from orion_ane.models.build import decoder_of, tokenizer_of
 from orion_ane.models.registry import DEFAULT, find
 from orion_ane.models.weights import Checkpoint, Report, Rounded, load_checkpoint
@@ -161,6 +162,7 @@ class Model:
     ) -> None:
         """Put a checkpoint on a device; see `load`.  `disk` keeps things for other processes."""
         self.config, self.origin = checkpoint.config, checkpoint.origin
+        _want_rank(adapters)
         self._tokenizer = tokenizer_of(checkpoint)
         self._backend, self._closed = backend, False
         self.device = backend.name
@@ -521,6 +523,18 @@ def is_ids(prompt: object) -> TypeGuard[Iterable[int]]:
     if not isinstance(prompt, list | tuple | range):
         return False
     return all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in prompt)
+
+
+def _want_rank(adapters: int) -> None:
+    """Refuse a rank that no program has room for.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    is_whole = isinstance(adapters, int) and not isinstance(adapters, bool)
+    if not (is_whole and 0 <= adapters <= RANKS[-1]):
+        want = f"0 to {RANKS[-1]}, whole"
+        raise ConfigError("adapters", "no such rank", got=repr(adapters), want=want)
 
 
 def _notes(report: Report) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ INTO_SUM = ("wo", "w2")
 """What a layer adds to the stream: divided by √(2·layers), so that depth does not widen it."""
 
 
-def from_scratch(name_or_path: str | Path, *, seed: int) -> Checkpoint:
+def from_scratch(name_or_path: str | Path, *, seed: int, download: bool = False) -> Checkpoint:
     """A model of a config.json, or of another model's shape, with numbers of its own.
 
     Its tokenizer is the one that lies beside the config, or the other model's.
@@ -33,6 +33,7 @@ def from_scratch(name_or_path: str | Path, *, seed: int) -> Checkpoint:
         name_or_path: a JSON file with the keys of Hugging Face's config.json, a folder that has
             one, or whatever names a model.
         seed: of the numbers.
+        download: whether a model that is not here may be fetched, for its shape.
 
     Raises:
         ConfigError: there is none, it is of a family or size that cannot be, or a negative seed.
@@ -40,7 +41,7 @@ def from_scratch(name_or_path: str | Path, *, seed: int) -> Checkpoint:
     """
     if seed < 0:
         raise ConfigError("seed", "negative", got=seed, want="0 up")
-    path = find(name_or_path)
+    path = find(name_or_path, download=download)
     file = path / "config.json" if path.is_dir() else path
     tokenizer: TokenizerSource | None
     if file.suffix == ".json" and file.is_file():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from jinja2 import Template, TemplateError
+from jinja2 import Template, TemplateError, UndefinedError
 
 from orion_ane.errors import DataError
 from orion_ane.text import fuel
@@ -82,6 +82,8 @@ class ChatTemplate:
                 **names,
             )
         except _FAILURES as error:
+            if isinstance(error, UndefinedError):
+                _want_whole(chat, error)
             raise DataError(self._where, "cannot be rendered", got=_words(error)) from error
         return guard.split(text)
 
@@ -125,11 +127,11 @@ class _Guard:
         return [(part.translate(marks), is_guarded) for part, is_guarded in parts]
 
 
-def _plain_chat(messages: Sequence[Message]) -> list[object]:
+def _plain_chat(messages: Sequence[Message]) -> list[dict[str, object]]:
     """Copies of the messages, made of JSON values only, so that a template reaches no other."""
     if isinstance(messages, (str, Mapping)) or not messages:
         raise DataError("chat", "no messages", got=type(messages).__name__, want="a list of them")
-    chat: list[object] = []
+    chat: list[dict[str, object]] = []
     for message in messages:
         if not isinstance(message, Mapping):
             raise DataError(
@@ -137,6 +139,20 @@ def _plain_chat(messages: Sequence[Message]) -> list[object]:
             )
         chat.append({str(k): _plain(v) for k, v in message.items() if v is not None})
     return chat
+
+
+def _want_whole(chat: Sequence[Mapping[str, object]], error: UndefinedError) -> None:
+    """Name the message that lacks what templates read, where a template has missed something.
+
+    Raises:
+        DataError: there is one.
+    """
+    for at, message in enumerate(chat):
+        missing = [name for name in ("role", "content") if name not in message]
+        if missing:
+            what = f"message {at + 1} has no {' and no '.join(missing)}, which the template reads"
+            got = ", ".join(message) or "an empty mapping"
+            raise DataError("chat", what, got=got, want="role and content") from error
 
 
 def _plain(value: object) -> object:

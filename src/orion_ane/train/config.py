@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import TypeAlias
 
+from orion_ane.ane.targets import Target
 from orion_ane.errors import ConfigError
 from orion_ane.host.schedule import Shape
 from orion_ane.lora.config import AdapterConfig
@@ -37,10 +38,10 @@ class TrainConfig:
 
     data: Files
     steps: int
-    model: str | None = None
-    from_scratch: str | None = None
+    model: File | None = None
+    from_scratch: File | None = None
     device: str = "auto"
-    target: str | None = None
+    target: File | Target | None = None
     numerics: NumericsName | None = None
     batch: int = 8
     seq: int | None = None
@@ -62,12 +63,14 @@ class TrainConfig:
     plot: File | None = None
     tensorboard: File | None = None
     max_minutes: float | None = None
+    download: bool = False
     peer_timeout: float = 600.0
     seed: int = 0
     threads: int | None = None
     adapter: AdapterConfig | None = None
 
     def __post_init__(self) -> None:
+        _want_kinds(self)
         if self.target is not None and not takes(self.device, "target"):
             got = f"not with device {self.device}"
             raise ConfigError("target", got, want="device emulator or ane")
@@ -89,6 +92,40 @@ class TrainConfig:
         if not 0 < self.peer_timeout <= LONGEST_WAIT_S:
             want = f"above 0, up to {LONGEST_WAIT_S:,} seconds"
             raise ConfigError("peer_timeout", "no time", got=self.peer_timeout, want=want)
+
+
+KINDS: tuple[tuple[str, tuple[type, ...], str], ...] = (
+    ("steps batch grad_accum warmup save_every eval_every seed", (int,), "a whole number"),
+    ("seq threads", (int, NoneType), "a whole number, or None"),
+    ("lr weight_decay clip peer_timeout", (int, float), "a number"),
+    ("max_minutes", (int, float, NoneType), "a number, or None"),
+    ("resume replace download", (bool,), "True or False"),
+    ("device schedule updates", (str,), "a text"),
+    ("numerics", (str, NoneType), "a text, or None"),
+    ("target", (str, Path, Target, NoneType), "a target, or None"),
+    ("model from_scratch", (str, Path, NoneType), "a name or a path, or None"),
+    ("checkpoint_dir export log_file plot tensorboard", (str, Path, NoneType), "a path, or None"),
+    ("adapter", (AdapterConfig, NoneType), "an AdapterConfig, or None"),
+)
+"""What a setting may be: a command line gives nothing else, Python may."""
+
+
+def _want_kinds(config: TrainConfig) -> None:
+    """Refuse what is no number, or text, or path, where it ought to be one.
+
+    Raises:
+        ConfigError: naming the first setting of another kind.
+    """
+    for names, kinds, want in KINDS:
+        for name in names.split():
+            value = getattr(config, name)
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise ConfigError(name, "of another kind", got=repr(value), want=want)
+    for name in ("data", "eval_data"):
+        given = getattr(config, name)
+        many = given if isinstance(given, Sequence) else (given,)
+        if not all(isinstance(one, str | Path) for one in many):
+            raise ConfigError(name, "of another kind", got=repr(given), want="a path, or several")
 
 
 def _want_numerics(numerics: NumericsName, device: str, updates: UpdatesName) -> None:

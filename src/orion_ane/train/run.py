@@ -121,12 +121,7 @@ class Trainer:
                 on_note(note)
             prepared.loop.on_saved = on_saved
             lines = self._steps(prepared, kept, on_step, on_note, stopped)
-            summary = summary_of(
-                prepared.loop, lines[0] if lines else {}, lines[-1] if lines else {}
-            )
-            summary |= self._held_out(prepared, lines)
-            summary["model"] = self.config.from_scratch or self.config.model
-            summary["out"] = None if self.config.export is None else str(self.config.export)
+            summary = self._summary(prepared, lines)
             for record in kept:
                 record.end(summary)
             if (ruin := _ruined(lines)) is not None:
@@ -160,6 +155,15 @@ class Trainer:
             if loop.unsaved is not None:
                 on_note(loop.unsaved)
         return lines
+
+    def _summary(self, prepared: Prepared, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The last line: what the run was, and what became of it."""
+        ends = (lines[0], lines[-1]) if lines else ({}, {})
+        summary = summary_of(prepared.loop, *ends) | self._held_out(prepared, lines)
+        model = self.config.from_scratch or self.config.model
+        summary["model"] = None if model is None else str(model)
+        summary["out"] = None if self.config.export is None else str(self.config.export)
+        return summary
 
     def _held_out(
         self, prepared: Prepared, lines: Sequence[Mapping[str, Any]]

@@ -205,11 +205,11 @@ def _source(config: TrainConfig) -> Checkpoint:
             anew = "" if config.adapter else " to train one further, or `from_scratch`"
             hint = f"give `model`{anew}"
             raise ConfigError("model", "not given", hint=hint)
-        return load_checkpoint(find(config.model))
-    made = from_scratch(config.from_scratch, seed=config.seed)
+        return load_checkpoint(find(config.model, download=config.download))
+    made = from_scratch(config.from_scratch, seed=config.seed, download=config.download)
     if config.model is None:
         return made
-    other = load_checkpoint(find(config.model))
+    other = load_checkpoint(find(config.model, download=config.download))
     if other.tokenizer is None:
         raise ConfigError("model", "has no tokenizer", got=other.origin)
     return replace(made, tokenizer=other.tokenizer)

@@ -10,7 +10,7 @@ from orion_ane.ane.targets import TARGETS
 from orion_ane.compiler import compile as compile_graph
 from orion_ane.errors import BackendError, ConfigError
 from orion_ane.generate.adapters import Wardrobe
-from orion_ane.generate.model import Model
+from orion_ane.generate.model import Model, load
 from orion_ane.lora.adapter import Adapter, LowRank, fresh, merged, scaled
 from orion_ane.lora.config import AdapterConfig
 from orion_ane.lora.inject import with_adapters
@@ -262,3 +262,9 @@ def test_numbers_that_a_port_has_no_room_for_are_refused_when_it_is_added(alpha)
         else:
             with pytest.raises(ConfigError, match="room"):
                 model.add_adapter(made(LLAMA, alpha=alpha), name="a")
+
+
+@pytest.mark.parametrize("rank", [-1, 257, 1.5, "8", True, None])
+def test_room_for_what_is_no_rank_is_refused(rank):
+    with pytest.raises(ConfigError, match=r"adapters: no such rank: got .*, want 0 to 256, whole"):
+        load(adapters=rank)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -292,6 +293,14 @@ class TestFolders:
     def test_an_empty_folder_is_refused_W05(self, tmp_path):
         with pytest.raises(CheckpointError, match="holds no model: want config"):
             load_checkpoint(tmp_path)
+
+    def test_a_run_of_training_is_no_model_and_the_way_to_one_is_told(self, tmp_path):
+        (tmp_path / "run/step-00000010").mkdir(parents=True)
+        (tmp_path / "run/step-00000010/checkpoint.json").write_text("")
+        way = re.escape(f"--checkpoint-dir {tmp_path / 'run'} --resume --export NAME")
+        for folder in (tmp_path / "run", tmp_path / "run/step-00000010"):
+            with pytest.raises(CheckpointError, match=rf"not a model\n  hint: .* {way} writes it"):
+                load_checkpoint(folder)
 
     def test_a_folder_without_a_config_is_refused(self, tmp_path, gpt2):
         folder = write(tmp_path / "a", GPT2, gpt2[1])

@@ -44,6 +44,28 @@ def test_a_chat_is_what_the_template_writes(chatty):
     assert chatty.decode(closed, specials=True) == "<s>[user]Hi</s>\n"
 
 
+def test_a_message_without_what_the_template_reads_is_named():
+    source = "{% for m in messages %}{{ '[' + m.role + ']' + m['content'] }}{% endfor %}"
+    for message, missing, got in (
+        ({"role": "user"}, "content", "role"),
+        ({"role": "user", "content": None}, "content", "role"),
+        ({"content": "Hi"}, "role", "content"),
+        ({}, "role and no content", "an empty mapping"),
+    ):
+        with pytest.raises(DataError) as error:
+            rendered(source, [*HI, message])
+        assert str(error.value) == (
+            f"chat: message 2 has no {missing}, which the template reads: got {got}, "
+            "want role and content"
+        )
+
+
+def test_what_a_template_does_not_read_may_be_left_out():
+    assert rendered("{{ messages[0].role }}", [{"role": "user"}]) == "user"
+    with pytest.raises(DataError, match="cannot be rendered: got UndefinedError"):
+        rendered("{{ messages[0].tools.first.name }}")
+
+
 def test_without_a_template_there_is_no_chat(byte_level):
     with pytest.raises(DataError, match="chat: the model has no chat template\n  hint"):
         byte_level.chat(HI)

@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from toys import VOCAB, toy_llama
 
 import orion_ane
+from orion_ane.ane.targets import target
 from orion_ane.errors import ConfigError
 from orion_ane.train.checkpoint import Checkpoints
 from orion_ane.train.config import TrainConfig
@@ -53,6 +54,14 @@ def test_a_configuration_trains_as_the_command_does(small, tmp_path):
     for folder in (out, tmp_path / "again"):
         with orion_ane.load(str(folder), device="cpu", threads=1) as model:
             assert model.generate([1, 2, 3], max_tokens=2).ids
+
+
+def test_a_model_and_a_target_may_be_paths_and_targets(small, tmp_path):
+    model, log = tmp_path / "model", tmp_path / "log"
+    config = small(model=model, device="auto", target=target("m1"), steps=1, log_file=log)
+    summary = orion_ane.Trainer(config).train().summary
+    assert json.loads(log.read_text().splitlines()[-1]) == summary
+    assert (summary["model"], summary["target"]) == (str(model), "m1")
 
 
 def test_a_run_is_stopped_from_outside(small):
@@ -142,6 +151,22 @@ def test_what_needs_an_extra_says_so_before_anything_runs(asked, module, small, 
 def test_settings_that_mean_nothing_together_are_refused(bad, small):
     with pytest.raises(ConfigError):
         small(**bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"steps": 2.5}, {"steps": "2"}, {"steps": np.float32(2)}, {"batch": True}, {"seq": "16"},
+        {"lr": "x"}, {"lr": None}, {"clip": True}, {"max_minutes": "1"}, {"resume": 1},
+        {"device": None}, {"model": 5}, {"export": 5}, {"adapter": "x"}, {"data": None},
+        {"data": ["a", None]}, {"eval_data": 5}, {"data": b"a.txt"},
+    ],
+)  # fmt: skip
+def test_a_setting_of_another_kind_is_refused_with_its_name(bad, small):
+    ((name, value),) = bad.items()
+    with pytest.raises(ConfigError) as error:
+        small(**bad)
+    assert str(error.value).startswith(f"{name}: of another kind: got {value!r}, want ")
 
 
 @pytest.mark.parametrize("name", ["run.pdf", "none/run.png"])

@@ -150,11 +150,28 @@ def _weight_files(folder: Path) -> dict[Path, set[str] | None]:
             str(folder), "a LoRA adapter, not a model", hint="give the model it was made for"
         )
     if not (folder / "config.json").exists():
+        _want_no_run(folder)
         want = f"config.json with {WEIGHTS} or {INDEX}, or one .gguf or llama2.c .bin file"
         raise CheckpointError(str(folder), "holds no model", want=want)
     others = sorted(path.name for path in folder.iterdir())
     got = listed(others) if others else "an empty folder"
     raise CheckpointError(str(folder), "no weights", got=got, want=f"{WEIGHTS} or {INDEX}")
+
+
+def _want_no_run(folder: Path) -> None:
+    """Tell what makes a model of what a run of training keeps for itself.
+
+    Raises:
+        CheckpointError: it is that.
+    """
+    if (folder / "checkpoint.json").is_file():
+        run = folder.parent
+    elif next(folder.glob("step-*/checkpoint.json"), None) is not None:
+        run = folder
+    else:
+        return
+    hint = f"the run's own command with --checkpoint-dir {run} --resume --export NAME writes it"
+    raise CheckpointError(str(folder), "the state of a training run, not a model", hint=hint)
 
 
 def _shards(index: Path) -> dict[Path, set[str] | None]:
