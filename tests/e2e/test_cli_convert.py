@@ -104,3 +104,16 @@ def test_the_extra_is_asked_for_as_the_readme_does():
     readme = Path(__file__).resolve().parents[2] / "README.md"
     command = proto._missing("coremltools").hint.removesuffix(" in a checkout")
     assert f"`{command}`" in readme.read_text(encoding="utf-8")
+
+
+def test_a_package_of_others_is_not_replaced(folder, tmp_path, capfd):
+    package = tmp_path / "a.mlpackage"
+    assert main(["convert", str(folder), str(package)]) == 0
+    manifest = package / "Manifest.json"
+    theirs = manifest.read_text().replace(
+        json.loads(manifest.read_text())["rootModelIdentifier"], "B"
+    )
+    manifest.write_text(theirs)  # as coremltools: another name each time
+    assert main(["convert", str(folder), str(package), "--replace"]) == 2
+    assert "only what this command wrote can be replaced" in capfd.readouterr().err
+    assert manifest.read_text() == theirs

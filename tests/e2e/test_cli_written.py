@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from toys import toy_gpt2, toy_llama
 
+from orion_ane.cli import lora
 from orion_ane.cli.main import main
 from orion_ane.lora.adapter import fresh
 from orion_ane.lora.config import AdapterConfig
@@ -87,7 +88,7 @@ def test_a_model_is_not_fused_into_itself(tmp_path, capsys):
     save_adapter(tmp_path / "ad", some)
     words = ["lora", "fuse", "--model", own, "--adapter", tmp_path / "ad", "--out", own]
     words += ["--replace"]
-    assert "is the model itself" in ran(capsys, *words, code=2).err
+    assert "is, or holds, what this command reads" in ran(capsys, *words, code=2).err
 
 
 def test_replace_without_anything_to_write_is_refused(tmp_path, text, capsys):
@@ -131,3 +132,103 @@ def test_the_tokenizer_that_a_new_model_finds_beside_its_config_is_said(tmp_path
     np.arange(64, dtype="<u2").tofile(tmp_path / "ids.bin")
     said = ran(capsys, *words, tmp_path / "shape", "--data", tmp_path / "ids.bin").err
     assert "tokenizer" not in said
+
+
+@pytest.fixture
+def fusing(tmp_path, text, capsys):
+    """What fuses an adapter that learnt, without a place, and the folders of both."""
+    model, adapter = tmp_path / "model", tmp_path / "ad"
+    ran(capsys, "convert", toy_llama(tmp_path / "read"), model)
+    learn = ["--data", text, "--steps", 2, "--batch", 1, "--seq", 8, "--device", "cpu"]
+    ran(capsys, "lora", "train", "--model", model, *learn, "--export", adapter)
+    return ["lora", "fuse", "--model", model, "--adapter", adapter], model, adapter
+
+
+def test_what_a_command_reads_is_not_replaced_by_it(fusing, tmp_path, text, capsys):
+    fuse, model, adapter = fusing
+    learn = ["--model", model, "--data", text, "--steps", 1, "--batch", 1, "--seq", 8]
+    for words, option, place in (
+        (fuse, "--out", model),
+        (fuse, "--out", adapter),
+        (["train", *learn], "--export", model),
+        (["lora", "train", *learn], "--export", model),
+        (["train", "--from-scratch", model, *learn], "--export", model),
+    ):
+        before = contents(place)
+        said = ran(capsys, *words, option, place, "--replace", code=2).err
+        assert f"{option}: is, or holds, what this command reads: got {place}" in said
+        assert contents(place) == before
+    ran(capsys, "convert", model, tmp_path / "own.bin")
+    words = ["train", "--model", tmp_path / "own.bin", *learn[2:], "--export", tmp_path / "own.bin"]
+    assert "what this command reads" in ran(capsys, *words, "--replace", code=2).err
+    for one in (model, tmp_path / "own.bin"):
+        said = ran(capsys, "convert", one, one, "--replace", code=2).err
+        assert "OUT: is, or holds, what this command reads" in said
+
+
+def test_an_adapter_and_a_model_do_not_go_in_each_others_place(fusing, tmp_path, text, capsys):
+    fuse, model, adapter = fusing
+    learn = ["--data", text, "--steps", 1, "--batch", 1, "--seq", 8, "--replace", "--export"]
+    other = tmp_path / "fused"
+    ran(capsys, *fuse, "--out", other)
+    for words, place in (
+        (["lora", "train", "--model", model, *learn], other),
+        (["train", "--model", model, *learn], adapter),
+        (["convert", "--replace", model], adapter),
+    ):
+        before = contents(place)
+        said = ran(capsys, *words, place, code=2).err
+        assert "only what this command wrote can be replaced" in said
+        assert contents(place) == before
+
+
+def test_a_fused_model_that_fails_its_check_leaves_the_one_before(
+    fusing, tmp_path, capsys, monkeypatch
+):
+    fuse, _, _ = fusing
+    out = tmp_path / "fused"
+    ran(capsys, *fuse, "--out", out)
+    before = contents(out)
+    monkeypatch.setattr(lora, "logit_error", lambda *_: 1.0)
+    for place, more in ((out, ["--replace"]), (tmp_path / "new", [])):
+        said = ran(capsys, *fuse, "--out", place, *more, "--verify", code=2)
+        assert f"{place}: is not model and adapter together" in said.err
+        assert "written to" not in said.err
+    assert contents(out) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_weight_by_which_nobody_could_wear_it_is_not_fused(fusing, tmp_path, capsys):
+    fuse, _, _ = fusing
+    said = ran(capsys, *fuse, "--out", tmp_path / "out", "--weight", "1e30", code=2).err
+    assert "orion: adapter ad: its weight takes " in said
+    assert "out of fp16's range: got 1e+30, want B times it within 65504" in said
+    assert not (tmp_path / "out").exists()
+
+
+TEXT = """func main<ios18>(tensor<fp32, [1,4,1,4]> x) {
+    tensor<fp32, [1,4,1,4]> y = add(x=x, y=x);
+} -> (y);
+"""
+
+
+def test_arrays_that_were_not_written_as_results_stay(tmp_path, capsys):
+    (tmp_path / "a.mil").write_text(TEXT)
+    ran(capsys, "compile", tmp_path / "a.mil", "--out", tmp_path / "programs", "--target", "paper")
+    mine, out = tmp_path / "mine", tmp_path / "out"
+    mine.mkdir()
+    for name in ("x", "weights"):
+        np.save(mine / f"{name}.npy", np.ones((1, 4, 1, 4), np.float32))
+    before = contents(mine)
+    run = ["run", tmp_path / "programs", "--device", "cpu"]
+    fed = ["--input", f"x={mine / 'x.npy'}"]
+    said = ran(capsys, *run, *fed, "--out", mine, "--replace", code=2).err
+    assert "--out: is, or holds, what this command reads" in said
+    shutil.copytree(mine, tmp_path / "theirs")
+    said = ran(capsys, *run, *fed, "--out", tmp_path / "theirs", "--replace", code=2).err
+    assert "only what this command wrote can be replaced" in said
+    assert contents(mine) == contents(tmp_path / "theirs") == before
+    for more in ([], ["--replace"]):
+        ran(capsys, *run, *fed, "--out", out, *more)
+    fed = ["--input", f"x={out / 'y.npy'}"]
+    assert "reads" in ran(capsys, *run, *fed, "--out", out, "--replace", code=2).err

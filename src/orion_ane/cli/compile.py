@@ -14,6 +14,7 @@ from orion_ane.ane.targets import target as find_target
 from orion_ane.artefacts.folder import write_folder
 from orion_ane.artefacts.manifest import Manifest
 from orion_ane.artefacts.source import read_program, told_of
+from orion_ane.artefacts.written import want_apart
 from orion_ane.cli.common import say, show
 from orion_ane.compiler import compile as compile_graph
 from orion_ane.errors import ConfigError
@@ -98,10 +99,13 @@ def compile_(
         )
     target = find_target(name)
     if file is not None:
+        want_apart("--out", out, (file,))
         programs = iter([("main", compiled_text(file, target))])
     else:
         assert model is not None
-        kernels = _kernels(find(model, download=download), target, layers_per_program)
+        found_at = find(model, download=download)
+        want_apart("--out", out, (found_at,))
+        kernels = _kernels(found_at, target, layers_per_program)
         programs = kernels.named(_wanted(buckets, kernels))
     manifest = write_folder(out, _told(programs), target=target.name, replace=replace)
     _show(manifest, out, model, as_json=as_json)

@@ -9,6 +9,7 @@ import click
 
 from orion_ane.artefacts.folder import write_folder
 from orion_ane.artefacts.source import read_program, sources
+from orion_ane.artefacts.written import want_apart
 from orion_ane.cli.common import counted, say, show
 from orion_ane.errors import ConfigError
 from orion_ane.interop.coreml import read_package, write_package
@@ -56,6 +57,7 @@ def convert(
         if name is not None:
             raise ConfigError("--program", "not with a model", got=path.name, want=f"an *{SUFFIX}")
         found_at = find(source, download=download)
+        want_apart("OUT", out, (found_at,))
         return _model(source, found_at, out, replace=replace, as_json=as_json)
     if download:
         raise ConfigError("--download", f"not with an *{SUFFIX}", want="a model by its name")
@@ -65,6 +67,7 @@ def convert(
     if path.suffix == out.suffix:
         got = f"{path.name} to {out.name}"
         raise ConfigError("convert", "nothing to do", got=got, want=f"one of them *{SUFFIX}")
+    want_apart("OUT", out, (path,))
     if path.suffix == SUFFIX:
         package = read_package(path)
         wanted = [name] if name is not None else list(package.module.functions)

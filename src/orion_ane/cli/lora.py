@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from orion_ane.artefacts.written import want_apart
 from orion_ane.cli.common import (
     arithmetic_options,
     codes_told,
@@ -86,29 +87,28 @@ def fuse(
         raise ConfigError("--weight", "no such weight", got=weight, want="a finite number")
     checkpoint = load_checkpoint(find(model, download=download))
     found = without_models_head(load_adapter(adapter, checkpoint.config), checkpoint.tensors)
+    want_apart("--out", out, (checkpoint.origin, adapter))
     want_exportable(out, checkpoint.config, replace=replace)
-    if out.exists() and out.samefile(checkpoint.origin):
-        raise ConfigError("--out", "is the model itself", got=str(out), hint="give another folder")
     if weight != 1 and found.tables:
         raise ConfigError("--weight", "of tables that come whole", got=weight, want=1)
-    config, tensors = merged(scaled(found, weight), checkpoint.tensors)
-    notes = [*found.notes, *export(out, config, tensors, checkpoint.tokenizer, replace=replace)]
-    for note in notes:
+    worn = scaled(found, weight)
+    config, tensors = merged(worn, checkpoint.tensors)
+    document: dict[str, Any] = {"model": model, "adapter": found.name, "out": str(out)}
+    document |= {"rank": found.rank, "matrices": len(found.matrices)}
+
+    def verified(made: Path) -> None:
+        document["logit_error"] = error = logit_error(checkpoint, worn, made)
+        if not error <= ALIKE:
+            what, got = "is not model and adapter together", f"{error:.1e} of the largest logit"
+            raise CheckpointError(str(out), what, got=got, hint="nothing was written")
+        say(f"verified: logits differ by {error:.1e} of the largest at most")
+
+    check = {"check": verified} if verify else {}
+    written = export(out, config, tensors, checkpoint.tokenizer, replace=replace, **check)
+    document["notes"] = [*found.notes, *written]
+    for note in document["notes"]:
         say(f"note: {note}")
     say(f"written to {out}")
-    document: dict[str, Any] = {"model": model, "adapter": adapter.resolve().name}
-    document |= {
-        "out": str(out),
-        "rank": found.rank,
-        "matrices": len(found.matrices),
-        "notes": notes,
-    }
-    if verify:
-        document["logit_error"] = error = logit_error(checkpoint, scaled(found, weight), out)
-        say(f"verified: logits differ by {error:.1e} of the largest at most")
-        if not error <= ALIKE:
-            got = f"{error:.1e} of the largest logit"
-            raise CheckpointError(str(out), "is not model and adapter together", got=got)
     if as_json:
         show(json.dumps(document))
     return 0

@@ -12,8 +12,9 @@ import click
 import numpy as np
 
 from orion_ane.ane.targets import target as find_target
-from orion_ane.artefacts.atomic import folder_beside, naming
+from orion_ane.artefacts.atomic import folder_beside, naming, want_room
 from orion_ane.artefacts.folder import read_folder
+from orion_ane.artefacts.written import mark, own_names, want_apart
 from orion_ane.cli.common import say, show, threads_option, want_target
 from orion_ane.errors import ConfigError, DataError
 from orion_ane.mil.program import Program
@@ -91,7 +92,10 @@ def run(
     if device_meant != "auto" and takes(device_meant, "target"):
         wanted = target or programs.manifest.target
         options["target"] = None if wanted is None else find_target(wanted)
-    fed = _fed(program, inputs)
+    files = _files(program, inputs)
+    want_apart("--out", out, (folder, *files.values()))
+    want_room(out, _is_results, replace=replace)
+    fed = {port: read_array(file) for port, file in files.items()}
     made = make_backend(device, **options)
     if device == "auto":
         by = "(auto)" if target is None else f"({target}), which --target asks for"
@@ -128,15 +132,14 @@ def _chosen(folder: Path, names: list[str], name: str | None) -> str:
     return name
 
 
-def _fed(program: Program, words: Iterable[str]) -> dict[str, Array]:
-    """The arrays by port.
+def _files(program: Program, words: Iterable[str]) -> dict[str, Path]:
+    """The arrays' files by port.
 
     Raises:
         ConfigError: a word is no NAME=FILE, or a port is given twice, not given or not there.
-        DataError: a file holds no array.
     """
     known = [port.name for port in program.inputs]
-    found: dict[str, Array] = {}
+    found: dict[str, Path] = {}
     for word in words:
         # A name may have an = of its own, and so may a file: the longest known name wins.
         name = max((n for n in known if word.startswith(f"{n}=")), key=len, default=None)
@@ -145,7 +148,7 @@ def _fed(program: Program, words: Iterable[str]) -> dict[str, Array]:
             raise ConfigError("--input", "no such port", got=got, want=f"NAME=FILE of {want}")
         if name in found:
             raise ConfigError("--input", "port is given twice", got=name)
-        found[name] = read_array(Path(word[len(name) + 1 :]))
+        found[name] = Path(word[len(name) + 1 :])
     if missing := [name for name in known if name not in found]:
         raise ConfigError("--input", "not every port is given", want=", ".join(missing))
     return found
@@ -172,8 +175,9 @@ def read_array(path: Path) -> Array:
 
 
 def _is_results(folder: Path) -> bool:
-    """Whether a folder holds arrays, and nothing else."""
-    return all(file.suffix == ".npy" and file.is_file() for file in folder.iterdir())
+    """Whether a folder has arrays that this command wrote, and nothing else."""
+    names = own_names(folder)
+    return bool(names) and all(name.endswith(".npy") for name in names)
 
 
 def _written(
@@ -198,4 +202,5 @@ def _written(
                 "dtype": str(array.dtype),
                 "file": str(out / f"{stem}.npy"),
             }
+        mark(made)
     return found

@@ -28,8 +28,8 @@ def logit_error(base: Checkpoint, adapter: Adapter, fused: Path) -> float:
     count = min(TOKENS, config.context)
     ids = [int(i) for i in np.random.default_rng(0).integers(0, config.vocab, count)]
     with Model(base, backend=backend("cpu"), weights="fp32") as worn:
-        worn.add_adapter(adapter, name="adapter")
-        want = worn.logits(ids, adapter="adapter")
+        worn.add_adapter(adapter, name=adapter.name)
+        want = worn.logits(ids, adapter=adapter.name)
     with load(str(fused), device="cpu", weights="fp32") as made:
         found = made.logits(ids)
     return float(np.abs(found - want).max() / np.abs(want).max())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -16,6 +17,8 @@ from orion_ane.lora.modules import HEAD, Module, head_name, modules_of, table_na
 from orion_ane.models.config import GPT2Config, ModelConfig
 from orion_ane.models.weights.tensors import frozen
 from orion_ane.types import Array
+
+HALF_MAX = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +75,11 @@ class Adapter:
     def rank(self) -> int:
         """The largest of its ranks."""
         return max((one.rank for one in self.matrices.values()), default=0)
+
+    @property
+    def name(self) -> str:
+        """What errors call it: its folder's name."""
+        return Path(self.origin).resolve().name
 
     @property
     def elements(self) -> int:
@@ -213,8 +221,34 @@ def without_models_head(adapter: Adapter, tensors: Mapping[str, Array]) -> Adapt
     return replace(adapter, tables={k: t for k, t in adapter.tables.items() if k != HEAD})
 
 
+def times(name: str, site: str, b: Array, weight: float) -> Array:
+    """B times the weight of an adapter, in fp32 until it is stored.
+
+    Raises:
+        ConfigError: out of fp16's range, whatever the device: a weight means the same on each.
+    """
+    if weight == 1:
+        return b
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = b * np.float32(weight)
+    if not (np.abs(found) <= HALF_MAX).all():
+        raise ConfigError(
+            f"adapter {name}",
+            f"its weight takes {site} out of fp16's range",
+            got=f"{weight:g}",
+            want=f"B times it within {HALF_MAX:g}",
+        )
+    return found
+
+
 def scaled(adapter: Adapter, weight: float) -> Adapter:
-    """The adapter with its matrices times a weight."""
+    """The adapter with its matrices times a weight.
+
+    Raises:
+        ConfigError: a weight by which nobody could wear it.
+    """
+    for path, one in adapter.matrices.items():
+        times(adapter.name, path, one.b * np.float32(one.scale), weight)
     matrices = {
         path: replace(one, scale=one.scale * weight) for path, one in adapter.matrices.items()
     }

@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from orion_ane.artefacts.atomic import folder_beside, write_file
+from orion_ane.artefacts.written import mark, own_names
 from orion_ane.errors import CheckpointError
 from orion_ane.lora.adapter import Adapter, LowRank, selected
 from orion_ane.lora.config import AdapterConfig, made_for, read_config, written
@@ -22,7 +23,6 @@ from orion_ane.models.weights.documents import read_json
 from orion_ane.models.weights.fields import listed
 from orion_ane.models.weights.safetensors import open_safetensors
 from orion_ane.models.weights.tensors import Stored
-from orion_ane.models.weights.written import is_written, mark
 from orion_ane.types import Array
 
 CONFIG = "adapter_config.json"
@@ -132,10 +132,15 @@ def save_adapter(folder: str | Path, adapter: Adapter, *, replace: bool = False)
     is_conv1d = isinstance(adapter.model, GPT2Config)
     tensors = tensors_of(adapter)
     document = written(adapter.config, is_conv1d=is_conv1d)
-    with folder_beside(Path(folder), replace=replace, is_ours=is_written) as made:
+    with folder_beside(Path(folder), replace=replace, is_ours=is_adapter) as made:
         write_file(made / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
         write_file(made / WEIGHTS, save(tensors, metadata={"format": "pt"}))
         mark(made)
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder has an adapter that `save_adapter` wrote, and nothing else."""
+    return CONFIG in own_names(folder)
 
 
 def tensors_of(adapter: Adapter) -> dict[str, Array]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orion_ane.errors import ConfigError
-from orion_ane.lora.adapter import LowRank
+from orion_ane.lora.adapter import LowRank, times
 from orion_ane.lora.inject import LAYERED, RANKS, Site
 from orion_ane.lora.modules import HEAD, head_name
 from orion_ane.models.decoder import Decoder, vocabulary
@@ -17,7 +17,6 @@ from orion_ane.nn.blocks import Precision
 from orion_ane.types import Array, DType
 
 PROBE = Precision(DType.FP32, DType.FP32)
-HALF_MAX = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +165,7 @@ def stacked(
             count = one.used[site.name]
             its_a, its_b = (_by_layer(site, one.ports[port]) for port in site.ports)
             a[:, at : at + count] = its_a[:, :count]
-            b[:, at : at + count] = _times(name, site, its_b[:, :count], weight)
+            b[:, at : at + count] = times(name, site.name, its_b[:, :count], weight)
             at += count
         used[site.name] = at
         ports |= _ports(site, rank, a, b)
@@ -190,22 +189,6 @@ def _empty(site: Site, rank: int, dtype: DType) -> tuple[Array, Array]:
 
 def _by_layer(site: Site, port: Array) -> Array:
     return port.reshape(len(site.labels), -1, port.shape[-1])
-
-
-def _times(name: str, site: Site, b: Array, weight: float) -> Array:
-    """B times a weight, in fp32 until it is stored."""
-    if weight == 1:
-        return b
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = b * np.float32(weight)
-    if not (np.abs(found) <= HALF_MAX).all():
-        raise ConfigError(
-            f"adapter {name}",
-            f"its weight takes {site.name} out of fp16's range",
-            got=f"{weight:g}",
-            want=f"B times it within {HALF_MAX:g}",
-        )
-    return found
 
 
 def _want_finite(name: str, site: Site, *arrays: Array) -> None:

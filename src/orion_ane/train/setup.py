@@ -9,13 +9,14 @@ from itertools import islice
 from pathlib import Path
 
 from orion_ane.artefacts.atomic import want_room
+from orion_ane.artefacts.written import want_apart
 from orion_ane.errors import ConfigError
 from orion_ane.host.adamw import AdamW
 from orion_ane.host.schedule import Schedule
 from orion_ane.host.score import Score
 from orion_ane.lora.adapted import Adapted, tensors_of
 from orion_ane.lora.adapter import fresh, merged, want_known
-from orion_ane.lora.files import save_adapter
+from orion_ane.lora.files import is_adapter, save_adapter
 from orion_ane.models.build import decoder_of, document_tokenizer_of
 from orion_ane.models.config import ModelConfig
 from orion_ane.models.decoder import Decoder
@@ -23,7 +24,6 @@ from orion_ane.models.registry import find
 from orion_ane.models.scratch import from_scratch
 from orion_ane.models.weights import Checkpoint, TokenizerFiles, TokenizerSource, load_checkpoint
 from orion_ane.models.weights.export import export, want_exportable, will_miss
-from orion_ane.models.weights.written import is_written
 from orion_ane.runtime.backend import Backend, numerics_of
 from orion_ane.runtime.registry import backend as make_backend
 from orion_ane.runtime.registry import meant, takes
@@ -187,15 +187,23 @@ def _want_room(out: Path, config: TrainConfig, shape: ModelConfig) -> None:
     """Refuse what cannot be written later.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: it cannot, or what the run reads would go.
     """
+    want_apart("export", out, _read(config))
     if config.adapter is None:
         want_exportable(out, shape, replace=config.replace)
     elif out.suffix == ".bin":
         raise ConfigError("export", "not a folder, as an adapter is", got=str(out))
     else:
-        want_room(out, is_written, replace=config.replace)
+        want_room(out, is_adapter, replace=config.replace)
     want_writable(out.parent, "export")
+
+
+def _read(config: TrainConfig) -> list[str | Path]:
+    """What the run reads: models, named ones too, and texts."""
+    models = [] if config.model is None else [find(config.model)]
+    shape = [] if config.from_scratch is None else [config.from_scratch]
+    return [*models, *shape, *files(config.data), *files(config.eval_data)]
 
 
 def _source(config: TrainConfig) -> Checkpoint:

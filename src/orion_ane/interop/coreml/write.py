@@ -57,7 +57,7 @@ def write_package(
         path: a folder; those above it are made.
         weights: of a graph, by label.
         dialect: of a graph: which generation's rules the model is under.
-        replace: whether a package that is there may go; nothing else may.
+        replace: whether a package that this function wrote may go; nothing else may.
 
     Raises:
         MilError: a port has a type that Core ML does not pass, or a weight's file is missing; or
@@ -108,7 +108,14 @@ def _write(path: Path, model: bytes, files: Mapping[str, Buffer], *, replace: bo
 
 
 def _is_package(folder: Path) -> bool:
-    return {file.name for file in folder.iterdir()} == {"Data", "Manifest.json"}
+    """Whether a package is one of these: its items' names, which others draw, are the model's."""
+    if {file.name for file in folder.iterdir()} != {"Data", "Manifest.json"}:
+        return False
+    try:
+        model = (folder / "Data" / MODEL).read_bytes()
+        return (folder / "Manifest.json").read_text("utf-8") == _manifest(model)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _manifest(model: bytes) -> str:

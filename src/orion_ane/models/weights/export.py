@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from orion_ane.artefacts.atomic import flush_folder, folder_beside, want_room, write_file
+from orion_ane.artefacts.written import mark, own_names
 from orion_ane.errors import CheckpointError, ConfigError
 from orion_ane.host.rope import Rope
 from orion_ane.host.rope import tables as rope_tables
@@ -25,10 +26,10 @@ from orion_ane.models.weights.checkpoint import (
 from orion_ane.models.weights.hf import HEAD, WEIGHTS, hf_entries
 from orion_ane.models.weights.llama2c import FIELDS, HEADER, ORDER, layout, load_llama2c
 from orion_ane.models.weights.tensors import as_is, to_interleaved
-from orion_ane.models.weights.written import is_written, mark
 from orion_ane.types import Array
 
 LLAMA2C = ".bin"
+CONFIG = "config.json"
 BESIDE = "chat_template.jinja"  # belongs to a tokenizer, without being one of its files
 
 
@@ -39,6 +40,7 @@ def export(
     tokenizer: TokenizerSource | None = None,
     *,
     replace: bool = False,
+    check: Callable[[Path], None] = lambda _: None,
 ) -> list[str]:
     """Write a model in fp32: `*.bin` is a llama2.c file, any other path a Hugging Face folder.
 
@@ -51,6 +53,7 @@ def export(
         tensors: its canonical tensors.
         tokenizer: where its tokenizer comes from.
         replace: whether what this function wrote there before may go, or a llama2.c file.
+        check: called with a folder before it takes its place; where it raises, there is none.
 
     Returns:
         What a reader will miss, for people; nothing as a rule.
@@ -63,19 +66,25 @@ def export(
         return _llama2c(path, config, tensors, tokenizer)
     document = to_hf(config)
     files = _tokenizer_files(tokenizer)
-    with folder_beside(path, replace=replace, is_ours=is_written) as made:
-        _write_json(made / "config.json", document)
+    with folder_beside(path, replace=replace, is_ours=is_model) as made:
+        _write_json(made / CONFIG, document)
         ends = {name: document[name] for name in ("bos_token_id", "eos_token_id")}
         if any(end is not None for end in ends.values()):
             _write_json(made / "generation_config.json", ends)
         save_file(_hf_tensors(config, tensors), made / WEIGHTS, metadata={"format": "pt"})
         _flush(made / WEIGHTS)
         # The library's files are their owner's alone, unlike any other that a user writes.
-        (made / WEIGHTS).chmod((made / "config.json").stat().st_mode & 0o777)
+        (made / WEIGHTS).chmod((made / CONFIG).stat().st_mode & 0o777)
         for name, data in files.items():
             write_file(made / name, data)
         mark(made)
+        check(made)
     return _missed(tokenizer)
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder has a model that `export` wrote, and nothing else."""
+    return CONFIG in own_names(folder)
 
 
 def want_exportable(path: Path, config: ModelConfig, *, replace: bool = False) -> None:
@@ -93,7 +102,7 @@ def want_exportable(path: Path, config: ModelConfig, *, replace: bool = False) -
         hint = f"give a folder: {path.with_suffix('')}; or {path.with_suffix(LLAMA2C).name}"
         raise ConfigError(str(path), "models are not written as such a file", hint=hint)
     to_hf(config)
-    want_room(path, is_written, replace=replace)
+    want_room(path, is_model, replace=replace)
 
 
 def _want_room(path: Path, *, replace: bool) -> None:
