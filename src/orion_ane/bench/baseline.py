@@ -99,6 +99,23 @@ def read(path: Path) -> Baseline:
         ConfigError: it was measured on another machine.
         DataError: the file holds none.
     """
+    found, here = _parsed(path), machine()
+    if elsewhere := [row.machine for row in found.rows if row.machine != here]:
+        hint = "--save-baseline writes one of this machine"
+        got = elsewhere[0]
+        raise ConfigError(str(path), "measured on another machine", got=got, want=here, hint=hint)
+    return found
+
+
+def is_baseline(path: Path) -> bool:
+    """Whether a file has what `save` writes, whichever machine's."""
+    try:
+        return path.is_file() and _parsed(path) is not None
+    except (DataError, OSError):
+        return False
+
+
+def _parsed(path: Path) -> Baseline:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         rows = tuple(_read(row) for row in document["rows"])
@@ -106,11 +123,6 @@ def read(path: Path) -> Baseline:
     except (ValueError, KeyError, TypeError) as error:
         want = "what --save-baseline writes"
         raise DataError(str(path), "not a baseline", got=repr(error)[:200], want=want) from error
-    here = machine()
-    if elsewhere := [row.machine for row in rows if row.machine != here]:
-        hint = "--save-baseline writes one of this machine"
-        got = elsewhere[0]
-        raise ConfigError(str(path), "measured on another machine", got=got, want=here, hint=hint)
     return Baseline(path, rows, settings)
 
 

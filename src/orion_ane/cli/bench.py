@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
+from orion_ane.artefacts.written import want_apart, want_file
 from orion_ane.bench import baseline as baselines
 from orion_ane.bench import inference as inference_bench
 from orion_ane.bench import kernels as kernels_bench
@@ -329,11 +330,13 @@ def _kept(baseline: Path | None, save: Path | None) -> Baseline | None:
     """The baseline; what cannot be read, or written at the end, is refused before it runs.
 
     Raises:
-        ConfigError: the baseline is another machine's, or there is no folder to save in.
+        ConfigError: the baseline is another machine's, there is no folder to save in, or the rows
+            would go in the place of what is none of them.
         DataError: it is no baseline.
     """
-    if save is not None and not save.parent.is_dir():
-        raise ConfigError(str(save), "no such folder", got=save.parent)
+    if save is not None:
+        want_file("--save-baseline", save, baselines.is_baseline, "baseline")
+        want_apart("--save-baseline", save, [] if baseline is None else [baseline])
     return None if baseline is None else baselines.read(baseline)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 from orion_ane.ane.targets import TARGETS, target
+from orion_ane.artefacts.written import want_apart, want_file
 from orion_ane.cli.common import counted, say, show
-from orion_ane.probes import PROBES, Finding, Probe, Session, keep, report
+from orion_ane.probes import PROBES, Finding, Probe, Session, is_kept, keep, report, report_of
 from orion_ane.probes import probe as ask
 from orion_ane.runtime.backend import Backend
 from orion_ane.runtime.backends.emulator import Emulator
@@ -82,6 +83,10 @@ def probe(
     docs/mac.md has what else to run on a Mac.
     """
     chosen = _chosen(only, with_slow=with_slow)
+    if out is not None:
+        for file in (out, report_of(out)):
+            want_file("--out", file, is_kept, "target or report of a probe")
+            want_apart("--out", file, [] if world is None else [world])
     session, base, device = _asked(name, world)
     try:
         findings = ask(session, chosen, tell=lambda found: None if as_json else _tell(found))

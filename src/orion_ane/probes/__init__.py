@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orion_ane.probes.kept import keep, report
+from orion_ane.probes.kept import is_kept, keep, report, report_of
 from orion_ane.probes.probe import Finding, Probe, Verdict
 from orion_ane.probes.run import document, passes, probe
 from orion_ane.probes.session import Session
@@ -15,8 +15,10 @@ __all__ = [
     "Session",
     "Verdict",
     "document",
+    "is_kept",
     "keep",
     "passes",
     "probe",
     "report",
+    "report_of",
 ]

@@ -53,6 +53,16 @@ def report_of(out: Path) -> Path:
     return out.with_name(f"{out.stem}.report{out.suffix}")
 
 
+def is_kept(file: Path) -> bool:
+    """Whether a file has what `keep` writes, of any device: a target in full, or a report."""
+    ours = (document(()).keys(), report((), base="strict", device={}).keys())
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.keys() in ours
+
+
 def _put(file: Path, content: Mapping[str, Any]) -> None:
     beside = file.with_name(f"{file.name}.new")
     beside.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from orion_ane.artefacts.written import want_file
 from orion_ane.errors import ConfigError
 from orion_ane.train.extras import extra
 
@@ -16,6 +17,9 @@ SMOOTH = 20
 """Beyond so many steps a mean is drawn over the losses of the steps, of a twentieth of them."""
 LOSS, MEAN, HELD_OUT, SPEED = "#9db8d9", "#1f5fa8", "#d1495b", "#3a7d5c"
 SMALLEST = 1e-12
+WRITER = "orion-ane"
+HEAD = 200
+"""Bytes of a PNG in which the program that wrote it is named."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +118,14 @@ class Plot:
     """A figure that is written as PNG when a run ends, however it ends.
 
     Raises:
-        ConfigError: matplotlib is not installed, or the file has another ending or no folder.
+        ConfigError: matplotlib is not installed, or the file has another ending or no folder, or
+            is there and no figure of a run.
     """
 
     def __init__(self, file: Path, *, title: str) -> None:
         if file.suffix.lower() != ".png":
             raise ConfigError("plot", "another kind of file", got=file.name, want="NAME.png")
-        if not file.parent.is_dir():
-            raise ConfigError("plot", "no such folder", got=file.parent)
+        want_file("plot", file, _is_figure, "figure of a run")
         _matplotlib()
         self._file, self._title = file, title
         self._lines: list[Mapping[str, Any]] = []
@@ -138,4 +142,15 @@ class Plot:
     def close(self) -> None:
         """Draw what there was."""
         if self._lines:
-            draw(curves(self._lines), title=self._title).savefig(self._file, dpi=150, format="png")
+            drawn = draw(curves(self._lines), title=self._title)
+            drawn.savefig(self._file, dpi=150, format="png", metadata={"Software": WRITER})
+
+
+def _is_figure(file: Path) -> bool:
+    """Whether a file is a PNG that says that it was drawn here."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(HEAD)
+    except OSError:
+        return False
+    return head.startswith(b"\x89PNG") and f"Software\0{WRITER}".encode() in head

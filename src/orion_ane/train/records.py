@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from orion_ane.train.config import TrainConfig, file
+from orion_ane.artefacts.written import want_apart, want_file
+from orion_ane.train.config import TrainConfig, file, files
 from orion_ane.train.extras import extra
 from orion_ane.train.plot import Plot
 
@@ -25,6 +26,7 @@ TAGS = {
     "tokens_seen": "data/tokens_seen",
 }
 """TensorBoard's names of what a line says."""
+LONGEST_LINE = 1 << 16
 
 
 class Record(Protocol):
@@ -100,7 +102,7 @@ def records(config: TrainConfig) -> Iterator[list[Record]]:
     """All that a run is to be kept in, closed when it is over.
 
     Raises:
-        ConfigError: one needs a package that is not installed.
+        ConfigError: one needs a package that is not installed, or is there and something else.
         OSError: one cannot be written.
     """
     found: list[Record] = []
@@ -112,9 +114,26 @@ def records(config: TrainConfig) -> Iterator[list[Record]]:
             found.append(TensorBoard(path))
             stack.callback(found[-1].close)
         if (path := file(config.log_file)) is not None:
+            want_apart("log_file", path, (*files(config.data), *files(config.eval_data)))
+            want_file("log_file", path, _takes_lines, "log of a run")
             found.append(LogFile(path))
             stack.callback(found[-1].close)
         yield found
+
+
+def _takes_lines(path: Path) -> bool:
+    """Whether lines of a run lie in a file already, or it is no file but a device or a pipe."""
+    if path.is_dir() or not path.exists():
+        return False
+    if not path.is_file():
+        return True
+    with path.open("rb") as opened:
+        first = opened.readline(LONGEST_LINE)
+    try:
+        line = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(line, dict) and {"step", "loss", "tokens_seen"} <= line.keys()
 
 
 def _title(config: TrainConfig) -> str:

@@ -28,6 +28,7 @@ def world(tmp_path) -> str:
 
 
 def test_the_target_that_is_written_is_one_that_everything_else_reads(world, tmp_path, capsys):
+    (tmp_path / "kept").mkdir()
     out = tmp_path / "kept" / "found.json"
     asked = ["probe", "--device", "emulator", "--target", world, "--out", str(out)]
     assert main([*asked, *arguments(*ESSENTIAL, "reload", "overflow")]) == 0
