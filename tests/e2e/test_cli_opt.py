@@ -67,6 +67,17 @@ def test_for_a_target_alone_the_text_keeps_what_it_demands(opt, name):
     assert list(parse_graph(out).inputs) == ["a00_x", "a01_w"]
 
 
+@pytest.mark.parametrize("name", ["paper", "strict", "m1", "m5"])
+@pytest.mark.parametrize("op", ['gelu(x=x, mode="EXACT")', "softmax(x=x, axis=1)", "exp(x=x)"])
+def test_what_fits_a_target_passes_its_check_and_fits_without_a_change(opt, name, op):
+    of = "tensor<fp16, [1,64,1,32]>"
+    short = f"func main<ios18>({of} x) {{ {of} y = {op}; }} -> (y);"
+    _, fit, said = opt(short, "--target", name)
+    assert not check(fit, TARGETS[name])
+    assert "ports: x -> a00_x, y -> b00_y; in the form that devices read" in said
+    assert opt(fit, "--target", name) == (0, fit, "nothing changed\n")
+
+
 def test_a_text_keeps_its_form(opt):
     _, short, _ = opt(TEXT, "--passes", "cse")
     assert short.startswith("func main<ios18>(")

@@ -58,8 +58,8 @@ def opt(
     """Rewrite a MIL text.
 
     Without --passes the usual ones run until nothing changes; with --target alone, whatever the
-    target demands, ports in its order included.  A text with a header stays in the form that
-    devices read, another in the short one.
+    target demands: ports in its order, with numbers in their names, and the form that devices
+    read.  Else a text with a header stays in that form, and another in the short one.
     """
     text = _piped() if path == "-" else read_text(Path(path))
     with told_of(Path(path)):
@@ -70,23 +70,31 @@ def opt(
         if word not in (known := (*PASSES, SRAM, *LEGAL)):
             raise ConfigError("passes", "no such pass", got=word, want=", ".join(known))
     ran: list[dict[str, Any]] = []
-    functions = {
-        label: replace(
-            function, graph=_rewritten(function.graph, names, device, ran, label, is_verified)
-        )
-        for label, function in module.functions.items()
-    }
-    is_short = _HEADER.match(text) is None
+    ports: list[dict[str, str]] = []
+    functions = {}
+    for label, function in module.functions.items():
+        graph = _rewritten(function.graph, names, device, ran, label, is_verified)
+        if names is None and device is not None:
+            graph = _numbered(graph, device, label, ports)
+        functions[label] = replace(function, graph=graph)
+    had_header = _HEADER.match(text) is not None
+    is_short = not had_header and (names is not None or device is None)
     made = emit_module(Module(functions, module.dialect, module.build_info), short=is_short)
     if names is not None and SRAM in names:
         made = _annotated(made, device or TARGETS["strict"])
     if as_json:
         answer = {"text": made, "target": device.name if device else None, "passes": ran}
+        answer["ports"] = ports
         show(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
         show(made, end="")
     changed = [f"{run['name']} {run['before']} -> {run['after']}" for run in ran if run["changed"]]
     told = [f"nodes: {', '.join(changed)}"] if changed else []
+    if ports:
+        named = (f"{one['was']} -> {one['now']}" for one in ports)
+        told.append(f"ports: {', '.join(named)}")
+    if not had_header and not is_short:
+        told.append("in the form that devices read")
     if names is not None and SRAM in names:
         told.append("what each statement works on is written behind it")
     say("; ".join(told) or "nothing changed")
@@ -125,11 +133,20 @@ def _rewritten(
     if names is None and device is None:
         return note(",".join(DEFAULT), settle(graph))
     if names is None and device is not None:
-        return numbered(note(f"legal for {device.name}", legalise(graph, device)), device)
+        return note(f"legal for {device.name}", legalise(graph, device))
     for name in names or ():
         if name != SRAM:
             graph = note(name, transform(graph, [name], device))
     return graph
+
+
+def _numbered(graph: Graph, device: Target, label: str, ports: list[dict[str, str]]) -> Graph:
+    """The graph with ports that are named in the target's order; other names are noted."""
+    made = numbered(graph, device)
+    for old, new in ((graph.inputs, made.inputs), (graph.outputs, made.outputs)):
+        pairs = [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
+        ports += [{"function": label, "was": was, "now": now} for was, now in pairs]
+    return made
 
 
 def _annotated(text: str, device: Target) -> str:

@@ -93,7 +93,8 @@ def named_constants(subject: Subject) -> Iterator[Finding]:
     for statement in subject.statements:
         if statement.op != "const" and statement.inline:
             message = f"{', '.join(statement.inline)} written in place"
-            yield subject.at(statement, message, "give each a const statement of its own")
+            hint = "give each a const statement of its own, as `orion opt --target` does"
+            yield subject.at(statement, message, hint)
 
 
 def concat_axis(subject: Subject) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ declared.  Where sizes do not shrink and names begin with a number, all of these
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from orion_ane.ane.layout import surface_bytes
@@ -33,16 +34,20 @@ def _by_size(ports: Mapping[str, Node]) -> Mapping[str, Node]:
 def numbered(graph: Graph, target: Target) -> Graph:
     """The graph with ports that are named `a00_x`, `b00_y` in the order declared.
 
-    The numbers of one graph have one width, so that the names sort by them alone.
+    The numbers of one graph have one width, so that the names sort by them alone.  One that was
+    numbered before is the same graph.
     """
     inputs, outputs = graph.inputs, graph.outputs
     if INPUTS & target.limits:
         inputs = dict(zip(_numbers("a", inputs), inputs.values(), strict=True))
     if OUTPUTS & target.limits:
         outputs = dict(zip(_numbers("b", outputs), outputs.values(), strict=True))
+    if list(inputs) == list(graph.inputs) and list(outputs) == list(graph.outputs):
+        return graph
     return Graph(inputs, outputs)
 
 
 def _numbers(letter: str, ports: Mapping[str, Node]) -> list[str]:
     width = max(2, len(str(len(ports) - 1)))
-    return [f"{letter}{index:0{width}}_{name}" for index, name in enumerate(ports)]
+    number = re.compile(rf"^{letter}\d{{2,}}_(?=[A-Za-z_])")
+    return [f"{letter}{i:0{width}}_{number.sub('', name)}" for i, name in enumerate(ports)]
