@@ -134,19 +134,42 @@ def started(
         yield peers, notes
 
 
+def chosen(asked: Iterable[str], usual: Iterable[str]) -> tuple[list[Path], list[str]]:
+    """The scripts of the peers asked for, else of the usual ones; a note of those not here.
+
+    Raises:
+        ConfigError: one that was asked for is not here.
+    """
+    if names := list(asked):
+        return [find(name) for name in names], []
+    scripts = {name: _script(name) for name in usual}
+    notes = []
+    if absent := [name for name, script in scripts.items() if script is None]:
+        where = f"scripts in {FOLDER} of the source's folder: run it there"
+        notes = [f"peers that are not here: {', '.join(absent)}; they are {where}"]
+    return [script for script in scripts.values() if script is not None], notes
+
+
+def _folders() -> list[Path]:
+    return [FOLDER, Path(__file__).resolve().parents[3] / FOLDER]
+
+
+def _script(name: str) -> Path | None:
+    if name.endswith(".py") and Path(name).is_file():
+        return Path(name)
+    files = (folder / f"{name}.py" for folder in _folders())
+    return next((file for file in files if file.is_file()), None)
+
+
 def find(name: str) -> Path:
     """The script of a peer: a file, or a name in `bench/peers` here or beside the package's source.
 
     Raises:
         ConfigError: there is none.
     """
-    if name.endswith(".py") and Path(name).is_file():
-        return Path(name)
-    folders = [FOLDER, Path(__file__).resolve().parents[3] / FOLDER]
-    for folder in folders:
-        if (folder / f"{name}.py").is_file():
-            return folder / f"{name}.py"
-    known = sorted({p.stem for folder in folders for p in folder.glob("[a-z]*.py")})
+    if (script := _script(name)) is not None:
+        return script
+    known = sorted({p.stem for folder in _folders() for p in folder.glob("[a-z]*.py")})
     if known:
         raise ConfigError("--against", "no such peer", got=name, want=", ".join(known))
     raise ConfigError(

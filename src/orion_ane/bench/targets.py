@@ -17,7 +17,7 @@ from orion_ane.bench.bandwidth import BEST, UNITS, Bandwidth
 from orion_ane.bench.harness import Rates, Row, Samples, Work, interleaved
 from orion_ane.bench.inference import DECODE, PREFILL, SHARE, TRAFFIC, WEIGHTS, Ours, peers_work
 from orion_ane.bench.own_memory import FREE, LOADED, OWN
-from orion_ane.bench.peers import Guarded, Peer, find, started
+from orion_ane.bench.peers import Guarded, Peer, started
 from orion_ane.bench.shapes import SHAPES, random_checkpoint
 from orion_ane.bench.verdicts import Target
 from orion_ane.generate.model import Model, precision_of
@@ -45,6 +45,7 @@ PEERS = (
     "torch_eager_fp16",
 )  # fmt: skip
 TRAINERS = ("torch_eager_fp32", "torch_eager_bf16")
+OF_KERNELS = ("torch_eager_fp32", "torch_eager_fp16", "onnxruntime_fp32")
 PER_SHAPE = (
     Target("decode fp16 over llama.cpp F16", f"{DECODE}, over llamacpp_f16", 1.0, 1.25),
     Target("decode fp16 over transformers fp32", f"{DECODE}, over transformers_fp32", 3.5, 5.0),
@@ -243,8 +244,3 @@ def _ratios(samples: Samples, peers: set[str]) -> None:
     for name, over, of in pairs:
         if len(rates.get(over, ())) == len(rates.get(of, ())) > 0:  # a peer may have ended early
             samples.ratio(name, rates[over], rates[of])
-
-
-def scripts(against: tuple[str, ...]) -> list[Path]:
-    """The peers' scripts: those asked for, else all."""
-    return [find(name) for name in against or PEERS]

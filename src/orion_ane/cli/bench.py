@@ -18,7 +18,7 @@ from orion_ane.bench import targets as targets_bench
 from orion_ane.bench import training as training_bench
 from orion_ane.bench.baseline import Baseline
 from orion_ane.bench.harness import Row, load, machine
-from orion_ane.bench.peers import Peer, find, started
+from orion_ane.bench.peers import Peer, chosen, find, started
 from orion_ane.bench.shapes import SHAPES, random_checkpoint
 from orion_ane.bench.verdicts import Target, Verdict, judge, markdown, unmeasured
 from orion_ane.cli.common import codes_told, model_options, say, show, threads_option
@@ -188,12 +188,15 @@ def training(
 ) -> int:
     """Measure a step of 4 microbatches of 256 tokens, its parts and its memory.
 
-    The model has the shape llama-110m, new and in fp32.  Peers compute one microbatch.
+    The model has the shape llama-110m, new and in fp32.  Peers compute one microbatch;
+    without --against they are the usual ones of bench/peers in the source's folder.
     """
     old, many = _kept(baseline, save_baseline), threads or processors()
     settings: Settings = {"benchmark": "training", "threads": many}
     _want_same(old, settings)
     rows, introduced, notes = _training(against, runs, many)
+    for note in notes:
+        say(f"note: {note}")
     kept = Kept(settings, old, save_baseline, against)
     return _tell_all(rows, introduced, notes, kept, as_json=as_json)
 
@@ -222,7 +225,7 @@ def targets(
     """Measure every speed that is asked for, beside all peers, as a table in Markdown.
 
     A peer that cannot be had, or ends, is named below the table with its reason; --against takes
-    those named alone.
+    those named alone.  Their scripts are in bench/peers of the source's folder: run it there.
     """
     old, before, many = _kept(baseline, save_baseline), load(), threads or processors()
     settings: Settings = {"benchmark": "targets", "threads": many}
@@ -234,7 +237,8 @@ def targets(
     for part in only or (*SHAPES, "training", "kernels"):
         say(f"measuring {part}")
         if part in SHAPES:
-            scripts, where = targets_bench.scripts(against), part
+            (scripts, absent), where = chosen(against, targets_bench.PEERS), part
+            notes += [note for note in absent if note not in notes]
             asked: tuple[Target, ...] = targets_bench.PER_SHAPE
             found = targets_bench.measure(part, scripts, runs=runs, threads=many)
         else:
@@ -283,19 +287,19 @@ Found: TypeAlias = tuple[list[Row], dict[str, str], list[str]]
 
 
 def _training(against: tuple[str, ...], runs: int, threads: int) -> Found:
-    chosen = against or targets_bench.TRAINERS
+    scripts, absent = chosen(against, targets_bench.TRAINERS)
     work = training_bench.work_of(training_bench.SHAPE, training_bench.SEQ, threads)
-    with started([find(name) for name in chosen], work) as (peers, notes):
+    with started(scripts, work) as (peers, notes):
         rows = training_bench.measure(work, peers, runs=runs).rows()
-        return rows, {peer.name: peer.what for peer in peers}, notes
+        return rows, {peer.name: peer.what for peer in peers}, [*absent, *notes]
 
 
 def _kernels(against: tuple[str, ...], runs: int, threads: int) -> Found:
-    chosen = against or ("torch_eager_fp32", "torch_eager_fp16", "onnxruntime_fp32")
+    scripts, absent = chosen(against, targets_bench.OF_KERNELS)
     work = {**kernels_bench.PEERS_WORK, "threads": threads}
-    with started([find(name) for name in chosen], work) as (peers, notes):
+    with started(scripts, work) as (peers, notes):
         rows = kernels_bench.measure(peers, runs=runs, threads=threads).rows()
-        return rows, {peer.name: peer.what for peer in peers}, notes
+        return rows, {peer.name: peer.what for peer in peers}, [*absent, *notes]
 
 
 def _loaded(

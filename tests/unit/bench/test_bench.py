@@ -165,6 +165,22 @@ def test_where_no_peers_are_that_is_said(tmp_path, monkeypatch):
     assert "want" not in str(error.value)
 
 
+def test_where_no_peers_are_the_rest_is_measured_unless_one_was_asked_for(
+    tmp_path, monkeypatch, capsys
+):
+    """As in a package that is installed: the scripts are the source's alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(peers, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
+    samples = Samples({"linear: 16 bit": "GFLOP/s"}, {"linear: 16 bit": [1.0]})
+    monkeypatch.setattr(kernels, "measure", lambda *_, **__: samples)
+    words = ["bench", "targets", "--only", "kernels", "--runs", "1", "--threads", "1"]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "peers that are not here: torch_eager_fp32, torch_eager_fp16, onnxruntime_fp32" in told
+    assert main([*words, "--against", "torch_eager_fp32"]) == 2
+    assert "no folder bench/peers here" in capsys.readouterr().err.replace("\\", "/")
+
+
 def test_the_best_of_three_loops_is_the_read_bandwidth():
     found = bandwidth.Bandwidth(threads=1, size=1 << 22)()
     assert set(found) == set(bandwidth.UNITS)
