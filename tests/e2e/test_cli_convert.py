@@ -102,7 +102,7 @@ def test_a_package_that_is_there_goes_only_if_it_may(folder, tmp_path, capfd):
 
 def test_the_extra_is_asked_for_as_the_readme_does():
     readme = Path(__file__).resolve().parents[2] / "README.md"
-    command = proto._missing("coremltools").hint.removesuffix(" in a checkout")
+    command = proto._missing("coremltools").hint
     assert f"`{command}`" in readme.read_text(encoding="utf-8")
 
 

@@ -99,6 +99,7 @@ def test_replace_without_anything_to_write_is_refused(tmp_path, text, capsys):
 
 def test_convert_takes_the_names_that_other_commands_take(tmp_path, capsys):
     ran(capsys, "convert", "orion-stories", tmp_path / "out")
+    assert "tensors written to " in ran(capsys, "convert", "orion-stories", tmp_path / "two").err
     found, want = (load_checkpoint(one) for one in (tmp_path / "out", find("orion-stories")))
     assert found.config == want.config
     said = ran(capsys, "convert", "orion-storys", tmp_path / "no", code=2).err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -21,7 +21,7 @@ from orion_ane.bench.harness import Row, load, machine
 from orion_ane.bench.peers import Peer, chosen, find, started
 from orion_ane.bench.shapes import SHAPES, random_checkpoint
 from orion_ane.bench.verdicts import Target, Verdict, judge, markdown, unmeasured
-from orion_ane.cli.common import codes_told, model_options, say, show, threads_option
+from orion_ane.cli.common import codes_told, model_options, say, show, threads_option, want_target
 from orion_ane.engine.threads import processors
 from orion_ane.errors import ConfigError
 from orion_ane.generate.model import Model, Stored
@@ -125,6 +125,11 @@ def kernels(
     help="How the device computes.  [default: exact on the emulator, fp32 on cpu]",
 )
 @click.option(
+    "--target", metavar="NAME|FILE",
+    help="The device that the emulator is: paper, strict, m1 to m5, or a target file.  "
+    "[default: strict]",
+)  # fmt: skip
+@click.option(
     "--prompt-tokens", type=click.IntRange(min=1), default=256, show_default=True,
     help="Tokens that are read at once.",
 )  # fmt: skip
@@ -137,6 +142,7 @@ def inference(
     *,
     model: str | None,
     device: str,
+    target: str | None,
     weights: Stored,
     numerics: NumericsName | None,
     threads: int | None,
@@ -155,13 +161,17 @@ def inference(
     if model is None:
         raise ConfigError("--model", "not given", want=f"a model, {' or '.join(SHAPES)}")
     scripts, old = [find(name) for name in against], _kept(baseline, save_baseline)
-    with codes_told(weights), _loaded(model, device, weights, numerics, threads) as found:
+    want_target(target, device)
+    options: dict[str, Any] = {"numerics": numerics, "target": target, "threads": threads}
+    with codes_told(weights), _loaded(model, device, weights, options) as found:
         sizes = {"prompt": prompt_tokens, "new": max_tokens}
         inference_bench.check_room(found.config, **sizes)
         many = threads or processors()
         work = inference_bench.peers_work(found.config, **sizes, origin=found.origin, threads=many)
-        say(f"model: {model} on {found.device}, numerics {found.numerics}, weights {weights}")
+        where = found.device + ("" if found.target is None else f" ({found.target})")
+        say(f"model: {model} on {where}, numerics {found.numerics}, weights {weights}")
         settings: Settings = {"benchmark": "inference", "model": found.origin}
+        settings |= {} if found.target is None else {"target": found.target}
         settings |= {"device": found.device, "numerics": found.numerics, "weights": weights}
         settings |= {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens, "threads": many}
         _want_same(old, settings)
@@ -302,17 +312,13 @@ def _kernels(against: tuple[str, ...], runs: int, threads: int) -> Found:
         return rows, {peer.name: peer.what for peer in peers}, [*absent, *notes]
 
 
-def _loaded(
-    model: str, device: str, weights: Stored, numerics: NumericsName | None, threads: int | None
-) -> Model:
+def _loaded(model: str, device: str, weights: Stored, options: Mapping[str, Any]) -> Model:
     """A real model, or a shape with random weights."""
     if model not in SHAPES:
-        return load_model(model, device=device, weights=weights, numerics=numerics, threads=threads)
-    options: dict[str, Any] = {"threads": threads}
-    if numerics is not None:
-        options["numerics"] = numerics
-    checkpoint = random_checkpoint(SHAPES[model], model)
-    return Model(checkpoint, backend=backend(device, **options), weights=weights, threads=threads)
+        return load_model(model, device=device, weights=weights, **options)
+    asked = {name: value for name, value in options.items() if value is not None}
+    checkpoint, threads = random_checkpoint(SHAPES[model], model), options["threads"]
+    return Model(checkpoint, backend=backend(device, **asked), weights=weights, threads=threads)
 
 
 def _introduce(peers: list[Peer], notes: list[str]) -> None:

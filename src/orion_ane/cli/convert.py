@@ -80,7 +80,7 @@ def convert(
         found = [chosen]
     if as_json:
         show(json.dumps({"out": str(out), "programs": found}, indent=2, ensure_ascii=False))
-    say(counted(len(found), "program"))
+    say(f"{counted(len(found), 'program')} written to {out}")
     return 0
 
 
@@ -98,7 +98,7 @@ def _model(source: str, path: Path, out: Path, *, replace: bool, as_json: bool) 
             "tensors": len(model.tensors),
         }
         show(json.dumps({**found, "notes": notes}, indent=2, ensure_ascii=False))
-    say(counted(len(model.tensors), "tensor"))
+    say(f"{counted(len(model.tensors), 'tensor')} written to {out}")
     return 0
 
 

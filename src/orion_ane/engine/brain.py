@@ -19,7 +19,7 @@ from orion_ane.ops.leaf import Weight
 from orion_ane.ops.linear import Conv1x1
 from orion_ane.types import Array, TensorType
 
-INSTALL = "pip install 'orion-ane[bf16]'"
+INSTALL = 'pip install "orion-ane[bf16]"'
 
 
 def want_torch() -> None:

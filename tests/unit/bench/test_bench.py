@@ -193,6 +193,16 @@ def test_a_model_is_called_as_it_was_asked_for(small, capsys):
     assert "model: orion-stories on cpu, " in capsys.readouterr().err
 
 
+def test_inference_is_measured_for_the_target_that_is_asked_for(tmp_path, small, capsys):
+    words = ["bench", "inference", "--model", str(toys.toy_llama(tmp_path / "m")), "--threads", "1"]
+    words += ["--runs", "1", "--prompt-tokens", "2", "--max-tokens", "1", "--target", "m1"]
+    assert main([*words, "--json", "--numerics", "fp16"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["device"], found["target"], found["numerics"]) == ("emulator", "m1", "fp16")
+    assert main([*words, "--device", "cpu"]) == 2
+    assert "--target: not with device cpu" in capsys.readouterr().err
+
+
 def test_inference_is_measured_beside_memory_and_peers(tmp_path, peer, small, capsys):
     model = toys.toy_llama(tmp_path / "m")
     words = ["bench", "inference", "--model", str(model), "--device", "cpu", "--threads", "1"]

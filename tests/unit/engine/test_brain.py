@@ -83,7 +83,7 @@ def test_without_torch_it_is_refused_with_the_command_that_helps(monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "torch" else found(name, *a)
     )
-    with pytest.raises(ConfigError, match=r"bf16 needs torch\n  hint: pip install 'orion-ane\[bf"):
+    with pytest.raises(ConfigError, match=r'bf16 needs torch\n  hint: pip install "orion-ane\[bf'):
         backend("cpu", numerics="bf16")
 
 

@@ -71,5 +71,5 @@ def decoded(data: bytes, where: str) -> Any:
 
 
 def _missing(package: str) -> ConfigError:
-    hint = 'pip install ".[coreml]" in a checkout'
+    hint = 'pip install "orion-ane[coreml]"'
     return ConfigError("coreml", "a package is missing", got=package, hint=hint)
