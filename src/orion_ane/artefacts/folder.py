@@ -78,10 +78,14 @@ def write_folder(
 def _is_compiled(path: Path) -> bool:
     """Whether a folder holds what `write_folder` writes, and nothing else."""
     try:
-        known = {MANIFEST, *Folder(path)}
+        folder = Folder(path)
     except (MilError, OSError):
         return False
-    return {file.name for file in path.iterdir()} <= known
+    known = {path / MANIFEST}
+    for entry in folder.manifest.programs:
+        places = [path.joinpath(entry.name, *parts_of(entry.name, f.path)) for f in entry.files]
+        known |= {folder.text_path(entry.name), *places}
+    return {file for file in path.rglob("*") if not file.is_dir()} <= known
 
 
 def _write_program(

@@ -109,10 +109,12 @@ def test_what_is_there_is_replaced_only_where_that_is_asked(tmp_path, rng):
     write_folder(out, shared(rng)[:1], replace=True)
     assert list(read_folder(out)) == ["first"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    (out / "mine.txt").write_text("keep me")
-    with pytest.raises(ConfigError, match="only what this command wrote"):
-        write_folder(out, shared(rng), replace=True)
-    assert (out / "mine.txt").is_file()
+    for mine in (out / "first" / "mine.txt", out / "mine.txt"):
+        mine.write_text("keep me")
+        with pytest.raises(ConfigError, match="only what this command wrote"):
+            write_folder(out, shared(rng), replace=True)
+        mine.unlink()
+    write_folder(out, shared(rng), replace=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "photo").write_text("")
     with pytest.raises(ConfigError, match="is there already"):
