@@ -53,11 +53,13 @@ def test_every_unit_is_in_one_task_and_waits_for_the_phases_before(commands, cou
         assert parts[0][0] == 0
 
 
-def test_a_command_that_is_dealt_out_leaves_little_at_the_end():
-    rows = tasks([command(0, 768, 768 * 768)], 2)
-    sizes = rows[:, Task.END] - rows[:, Task.BEGIN]
+@pytest.mark.parametrize(("rows", "part", "most"), [(768, 8, 4), (32000, 100, 8)])
+def test_a_command_that_is_dealt_out_leaves_little_at_the_end(rows, part, most):
+    found = tasks([command(0, rows, rows * 768)], 2)
+    sizes = found[:, Task.END] - found[:, Task.BEGIN]
     assert (np.diff(sizes) <= 0).all()
-    assert sizes[-1] <= 768 // 32
+    assert sizes[-1] <= rows // part
+    assert len(found) <= most  # each of which begins at another place in memory
 
 
 @pytest.mark.parametrize("count", [1, 3])

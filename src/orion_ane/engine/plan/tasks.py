@@ -1,6 +1,6 @@
 """What threads take one after the other: parts of commands, large ones first, then smaller ones.
 
-Half of what is left of a command is dealt out equally, then half of the rest, and so on, so that
+Three quarters of a command are dealt out equally, then as much of the rest, and so on, so that
 threads end together though one may be slower, or come late.
 """
 
@@ -15,8 +15,9 @@ from orion_ane.engine.plan.commands import Command
 from orion_ane.engine.plan.layout import TASK_COLUMNS, Kind
 from orion_ane.types import Array
 
-_LEAST = 1 << 14  # operations of a part, about; to take a task costs as much as a few hundred
-_ROUNDS = 8  # the last leaves parts of some hundredth of a thread's share
+_LEAST = 1 << 16  # operations of a part, about: a task begins to read at another place, which takes
+# as long as some thousand; of halves down to 1 << 14 a token took a Zen 5 2 to 4 % longer
+_ROUNDS = 4  # the last leaves parts of some hundredth of a thread's share
 
 
 def grouped(commands: Sequence[Command]) -> list[Command]:
@@ -56,10 +57,11 @@ def tasks(commands: Sequence[Command], count: int) -> Array:
 
 def parts(units: int, cost: int, count: int) -> Iterator[tuple[int, int]]:
     """Units from 0 on in stretches."""
-    rounds = 1 if count == 1 else min(_ROUNDS, max(1, (cost // (_LEAST * count)).bit_length()))
+    halvings = (cost // (_LEAST * count)).bit_length()
+    rounds = 1 if count == 1 else min(_ROUNDS, max(1, (halvings + 1) // 2))
     start = 0
     for left in reversed(range(rounds)):
-        end = units if left == 0 else start + (units - start) // 2
+        end = units if left == 0 else start + (units - start) * 3 // 4
         size = end - start
         cuts = [start + i * size // count for i in range(count + 1)]
         yield from ((a, b) for a, b in pairwise(cuts) if a < b)
