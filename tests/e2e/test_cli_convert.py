@@ -117,3 +117,14 @@ def test_a_package_of_others_is_not_replaced(folder, tmp_path, capfd):
     assert main(["convert", str(folder), str(package), "--replace"]) == 2
     assert "only what this command wrote can be replaced" in capfd.readouterr().err
     assert manifest.read_text() == theirs
+
+
+def test_a_package_with_a_file_of_somebody_s_inside_is_not_replaced(folder, tmp_path, capsys):
+    package = tmp_path / "mine.mlpackage"
+    assert main(["convert", str(folder), str(package)]) == 0
+    assert main(["convert", str(folder), str(package), "--replace"]) == 0
+    notes = package / "Data" / "com.apple.CoreML" / "notes.txt"
+    notes.write_text("precious")
+    assert main(["convert", str(folder), str(package), "--replace"]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert notes.read_text() == "precious"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from toys import toy_llama
 
 from orion_ane.bench import baseline
-from orion_ane.bench.harness import Row
+from orion_ane.bench.harness import Row, machine
+from orion_ane.cli.bench import _kept
 from orion_ane.cli.main import main
 from orion_ane.probes import keep, report
 
@@ -84,9 +87,72 @@ def test_what_is_read_is_not_written_to(learning, tmp_path, capsys):
         said = ran(capsys, *learning, option, log, "--log-file", log, code=2)
         assert f"--log-file: is, or holds, what this command reads: got {log}" in said
     assert log.read_bytes() == before
-    saved, world = tmp_path / "saved.json", tmp_path / "world.json"
-    baseline.save(saved, [ROW], {})
-    assert "reads" in ran(capsys, *BENCH, saved, "--baseline", saved, code=2)
+    world = tmp_path / "world.json"
     keep(report((), base="strict", device={}) | {"passed": True}, world)
     assert "reads" in ran(capsys, *PROBE, world, "--target", world, code=2)
     assert json.loads(world.read_text())["base"] == "strict"
+
+
+def test_a_baseline_may_be_compared_with_and_then_renewed(tmp_path):
+    saved = tmp_path / "saved.json"
+    here = Row("decode", 1.0, 1.0, 1.0, "tokens/s", 3, machine())
+    baseline.save(saved, [here], {})
+    assert _kept(saved, saved).rows == (here,)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "other", "place"),
+    [
+        ("--log-file", "a.png", "--plot", "a.png"),
+        ("--export", "out", "--log-file", "out/log"),
+        ("--export", "out", "--plot", "out/run.png"),
+        ("--export", "out", "--checkpoint-dir", "out"),
+        ("--export", "out", "--checkpoint-dir", "out/kept"),
+    ],
+)
+def test_no_place_of_a_run_is_another_s(name, at, other, place, learning, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    said = ran(capsys, *learning, name, tmp_path / at, other, tmp_path / place, code=2)
+    assert f"{other}: is where {name} goes, or within it" in said
+    assert not (tmp_path / place).is_file()
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_place_that_is_left_again_on_the_way_to_what_is_read_holds_none_of_it(
+    learning, text, tmp_path, capsys
+):
+    (tmp_path / "out").mkdir()
+    learning[learning.index(text)] = tmp_path / "out" / ".." / text.name
+    assert "written to" in ran(capsys, *learning, "--export", tmp_path / "out")
+
+
+def test_the_folder_that_one_works_in_is_not_replaced(learning, tmp_path, capsys, monkeypatch):
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    said = ran(capsys, *learning, "--export", ".", code=2)
+    assert "is the working folder, or holds it" in said
+    assert "step" not in said
+
+
+def test_a_log_whose_last_line_was_cut_is_gone_on_with_on_a_new_one(learning, tmp_path, capsys):
+    log = tmp_path / "log"
+    ran(capsys, *learning, "--log-file", log)
+    log.write_bytes(log.read_bytes()[:-9])
+    ran(capsys, *learning, "--log-file", log)
+    lines = log.read_text().splitlines()
+    assert len(lines) == 4
+    assert all(json.loads(line) for line in (lines[0], *lines[2:]))
+
+
+def test_what_learnt_nothing_takes_no_good_model_s_place(learning, tmp_path, capsys):
+    words = [*learning, "--export", tmp_path / "out"]
+    ran(capsys, *words)
+    before = (tmp_path / "out" / "model.safetensors").read_bytes()
+    model = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(model)
+    tensors["model.norm.weight"] = np.full_like(tensors["model.norm.weight"], np.nan)
+    save_file(tensors, model, metadata={"format": "pt"})
+    said = ran(capsys, *words, "--replace", code=1)
+    assert f"nothing was learnt, so nothing is written to {tmp_path / 'out'}" in said
+    assert "written to" not in said.replace("is written to", "")
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == before

@@ -98,9 +98,12 @@ def want_room(path: Path, is_ours: Callable[[Path], bool], *, replace: bool) -> 
     """Refuse a place that `folder_beside` would.
 
     Raises:
-        ConfigError: something is there.
+        ConfigError: something is there, or who works is.
     """
     is_real = path.is_dir() and not path.is_symlink()
+    if is_real and Path.cwd().is_relative_to(path.resolve()):
+        hint = "give another folder, or go to one that stays"
+        raise ConfigError(str(path), "is the working folder, or holds it", hint=hint)
     may_go = is_real and is_ours(path)
     if is_real and (not any(path.iterdir()) or (may_go and replace)):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def want_apart(option: str, out: Path, reads: Iterable[str | Path]) -> None:
     if not out.exists():
         return
     for read in map(Path, reads):
-        holders = (*read.absolute().parents, *read.resolve().parents)
+        holders = (*Path(os.path.normpath(read.absolute())).parents, *read.resolve().parents)
         if read.exists() and any(out.samefile(one) for one in (read, *holders)):
             what = "is, or holds, what this command reads"
             raise ConfigError(option, what, got=out, hint="give another place")

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from orion_ane.artefacts.written import want_apart, want_file
+from orion_ane.artefacts.written import want_file
 from orion_ane.bench import baseline as baselines
 from orion_ane.bench import inference as inference_bench
 from orion_ane.bench import kernels as kernels_bench
@@ -346,7 +346,6 @@ def _kept(baseline: Path | None, save: Path | None) -> Baseline | None:
     """
     if save is not None:
         want_file("--save-baseline", save, baselines.is_baseline, "baseline")
-        want_apart("--save-baseline", save, [] if baseline is None else [baseline])
     return None if baseline is None else baselines.read(baseline)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orion_ane.artefacts.written import want_apart, want_file
+from orion_ane.errors import ConfigError
 from orion_ane.train.config import TrainConfig, file, files
 from orion_ane.train.extras import extra
 from orion_ane.train.plot import Plot
@@ -47,6 +48,8 @@ class LogFile:
 
     def __init__(self, path: Path) -> None:
         self._path, self._file = path, path.open("ab", buffering=0)
+        if _is_cut(path):
+            self._file.write(b"\n")
 
     def step(self, line: Mapping[str, Any]) -> None:
         """Add a line.
@@ -105,6 +108,7 @@ def records(config: TrainConfig) -> Iterator[list[Record]]:
         ConfigError: one needs a package that is not installed, or is there and something else.
         OSError: one cannot be written.
     """
+    _want_apart_from_each_other(config)
     found: list[Record] = []
     with ExitStack() as stack:
         if (path := file(config.plot)) is not None:
@@ -139,3 +143,25 @@ def _takes_lines(path: Path) -> bool:
 def _title(config: TrainConfig) -> str:
     name = config.model or config.from_scratch or ""
     return f"{Path(name).name}: lr {config.lr:g}, {config.schedule}, batch {config.batch}"
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a file's last line has no end, as a full disk or a kill leaves it."""
+    if not path.is_file() or not path.stat().st_size:  # a pipe or a device is no file
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read() != b"\n"
+
+
+def _want_apart_from_each_other(config: TrainConfig) -> None:
+    """Refuse two places of a run of which one would go over, or into, the other."""
+    names = ("export", "checkpoint_dir", "log_file", "plot")
+    places = [(name, file(getattr(config, name))) for name in names]
+    known = [(name, path.resolve()) for name, path in places if path is not None]
+    for i, (name, path) in enumerate(known):
+        for other, place in known[i + 1 :]:
+            is_within = name == "export" and place.is_relative_to(path)
+            if is_within or place == path:
+                what = f"is where `{name}` goes, or within it"
+                raise ConfigError(other, what, got=place, hint="give another place")

@@ -162,7 +162,8 @@ class Trainer:
         summary = summary_of(prepared.loop, *ends) | self._held_out(prepared, lines)
         model = self.config.from_scratch or self.config.model
         summary["model"] = None if model is None else str(model)
-        summary["out"] = None if self.config.export is None else str(self.config.export)
+        learnt = not lines or len(_skipped_last(lines)) < len(lines)
+        summary["out"] = str(self.config.export) if self.config.export and learnt else None
         return summary
 
     def _held_out(
@@ -181,6 +182,9 @@ class Trainer:
         on_note: Callable[[str], None],
     ) -> Result:
         path = file(self.config.export)
+        if path is not None and summary["out"] is None:
+            on_note(f"nothing was learnt, so nothing is written to {path}")
+            path = None
         if path is not None and prepared.loop.trainer.peers.is_first:
             for note in prepared.export(path, replace=self.config.replace):
                 if note not in prepared.notes:  # which were told at the start

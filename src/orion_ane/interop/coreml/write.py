@@ -109,7 +109,10 @@ def _write(path: Path, model: bytes, files: Mapping[str, Buffer], *, replace: bo
 
 def _is_package(folder: Path) -> bool:
     """Whether a package is one of these: its items' names, which others draw, are the model's."""
-    if {file.name for file in folder.iterdir()} != {"Data", "Manifest.json"}:
+    files = {file.relative_to(folder) for file in folder.rglob("*") if not file.is_dir()}
+    weights = PurePosixPath("Data", WEIGHTS)
+    others = {f for f in files if f.parent != Path(weights) or f.suffix != ".bin"}
+    if others != {Path("Manifest.json"), Path("Data", MODEL)}:
         return False
     try:
         model = (folder / "Data" / MODEL).read_bytes()
