@@ -51,7 +51,7 @@ class Result:
     @property
     def learnt_nothing(self) -> bool:
         """Whether steps were taken here, and every one was skipped."""
-        return bool(self.lines) and len(_skipped_last(self.lines)) == len(self.lines)
+        return _learnt_nothing(self.lines)
 
     @property
     def ended(self) -> str:
@@ -162,8 +162,8 @@ class Trainer:
         summary = summary_of(prepared.loop, *ends) | self._held_out(prepared, lines)
         model = self.config.from_scratch or self.config.model
         summary["model"] = None if model is None else str(model)
-        learnt = not lines or len(_skipped_last(lines)) < len(lines)
-        summary["out"] = str(self.config.export) if self.config.export and learnt else None
+        is_kept = self.config.export is not None and not _learnt_nothing(lines)
+        summary["out"] = str(self.config.export) if is_kept else None
         return summary
 
     def _held_out(
@@ -203,6 +203,11 @@ def _line(report: Report, trainer: Steps) -> dict[str, Any]:
 def _skipped_last(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The lines of the steps since the last that learnt something, the newest first."""
     return list(takewhile(lambda line: "why_skipped" in line, reversed(lines)))
+
+
+def _learnt_nothing(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether steps were taken, and every one was skipped."""
+    return bool(lines) and len(_skipped_last(lines)) == len(lines)
 
 
 def _ruined(lines: Sequence[Mapping[str, Any]]) -> str | None:
